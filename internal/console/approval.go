@@ -10,40 +10,39 @@ import (
 	"countersign/internal/service"
 )
 
-// approvalPage is what a reviewer decides by.
+// approvalPage is the page on which a reviewer decides.
 type approvalPage struct {
 	*service.ApprovalView
 	Now        ledger.Time
 	Statement  statement
 	Recipients recipients
-	Mark       string             // of the standing that the page shows
-	Chain      *service.ChainView // nil for those who see no chains
+	Mark       string             // identifies the state that the page shows
+	Chain      *service.ChainView // nil for agents, who see no chains
 	Metadata   []field            // of the chain
 	Before     []eventRow         // the last events of the chain before this one
-	Fields     []field            // the payload; nil where only the document can be shown
+	Fields     []field            // the payload; nil if it can be shown only as a document
 	Document   document
 	Choice     choice
-	Typed      string   // the comment as it was sent, when the decision was refused
-	Refusal    *refusal // why it was
+	Typed      string   // the comment as it was sent, if the decision was refused
+	Refusal    *refusal // why the decision was refused
 	Verdict    *verdictView
-	Next       *nextApproval // once this one is settled; nil where none waits
-	Share      *shareForm    // nil for all but admins
+	Next       *nextApproval // set if this approval is decided and another one waits
+	Share      *shareForm    // nil unless the caller is an admin
 }
 
-// Earlier is how many events of the chain came before those that are shown.
+// Earlier returns the number of events before those in Before.
 func (p *approvalPage) Earlier() int64 { return p.Sequence - 1 - int64(len(p.Before)) }
 
-// mostBefore is how many events are shown that came before the one to decide.
-const mostBefore = 5
+// maxBefore is the number of events in approvalPage.Before.
+const maxBefore = 5
 
-// choice is what the person who looks can do. It is for the page alone: who may
-// decide is judged where the decision is taken.
+// choice says which buttons the page shows. It grants nothing: the service checks who may decide.
 type choice struct {
 	Approve, Deny bool
-	Why           string // not all of it
+	Why           string // a button is missing
 }
 
-// verdictView is what verifying a decision came to.
+// verdictView is the result of verifying a decision.
 type verdictView struct {
 	Overall   ledger.Overall
 	Signature ledger.Standing
@@ -66,7 +65,7 @@ func showApproval(v *visit) error {
 	return v.showDecision(http.StatusOK, page)
 }
 
-var errNoApproval = fault.Errorf(fault.CodeNotFound, "your organization has no such approval, or it is not yours to see")
+var errNoApproval = fault.Errorf(fault.CodeNotFound, "your organization has no such approval, or you may not see it")
 
 func (v *visit) approvalID() (ledger.ApprovalID, error) {
 	id, err := ledger.ParseID(v.r.PathValue("approval_id"))
@@ -77,7 +76,7 @@ func (v *visit) approvalID() (ledger.ApprovalID, error) {
 }
 
 func (v *visit) showDecision(status int, page *approvalPage) error {
-	if page.Status.Open() { // its script asks whether it still stands as it is shown
+	if page.Status.Open() { // the page's script polls for changes
 		v.w.Header().Set("Content-Security-Policy", contentPolicy+"; connect-src 'self'")
 	}
 	return v.show(status, "approval.html", page.Statement.String(), page)
@@ -98,9 +97,9 @@ func (v *visit) approvalPage(caller *service.Caller, id ledger.ApprovalID) (*app
 	}
 	page := &approvalPage{
 		ApprovalView: view, Now: v.console.service.Now(), Mark: mark(view), Recipients: findRecipients(view.Payload),
-		Fields: fieldsOf(view.Payload, longestPayload), Document: layOut(view.Payload, longestPayload), Choice: choiceOf(caller, view),
+		Fields: fieldsOf(view.Payload, maxPayload), Document: layOut(view.Payload, maxPayload), Choice: choiceOf(caller, view),
 	}
-	page.Statement = state(view, page.Recipients)
+	page.Statement = statementOf(view, page.Recipients)
 	if !caller.Role.Includes(ledger.RoleMember) {
 		return page, nil
 	}
@@ -119,13 +118,13 @@ func (v *visit) approvalPage(caller *service.Caller, id ledger.ApprovalID) (*app
 	return page, nil
 }
 
-// loadContext reads the chain that the action is in, and what happened in it before.
+// loadContext loads the chain of the action and the chain's last events before it.
 func (v *visit) loadContext(caller *service.Caller, page *approvalPage) (err error) {
 	if page.Chain, err = v.console.service.Chain(v.r.Context(), caller, page.ApprovalView.Chain); err != nil {
 		return err
 	}
-	page.Metadata = fieldsOf(page.Chain.Metadata, longestDocument)
-	first := max(page.Sequence-mostBefore, 1)
+	page.Metadata = fieldsOf(page.Chain.Metadata, maxDocument)
+	first := max(page.Sequence-maxBefore, 1)
 	if first == page.Sequence {
 		return nil
 	}
@@ -154,15 +153,15 @@ func choiceOf(caller *service.Caller, view *service.ApprovalView) choice {
 	case !view.Status.Open():
 		return choice{}
 	case !caller.Role.Includes(ledger.RoleMember):
-		return choice{Why: "A person decides this, and you are signed in with an agent’s key."}
+		return choice{Why: "You are signed in with an agent’s key. Only people can decide."}
 	case caller.Key == view.RequestedBy:
-		return choice{Why: "You are signed in with the key that recorded this action, and nobody decides their own: another person has to."}
+		return choice{Why: "This action was recorded with your own key. Another person has to decide."}
 	case !view.Admits(caller.Name):
-		return choice{Why: fmt.Sprintf("The policy names who may decide this: %s. You are signed in as %q.", view.Deciders(), caller.Name)}
+		return choice{Why: fmt.Sprintf("By policy, only these may decide: %s. You are signed in as %q.", view.Deciders(), caller.Name)}
 	case voted:
-		return choice{Deny: true, Why: "You gave the first of two approvals. Another person has to give the second; you can still deny."}
+		return choice{Deny: true, Why: "You gave the first of two approvals. Another person has to give the second. You can still deny."}
 	case view.Killed:
-		return choice{Deny: true, Why: "The kill switch is active: nothing can be approved until an admin deactivates it. You can deny."}
+		return choice{Deny: true, Why: "The kill switch is active. Nothing can be approved until an admin deactivates it. You can deny."}
 	default:
 		return choice{Approve: true, Deny: true}
 	}
@@ -202,12 +201,11 @@ func (v *visit) decide(approve bool) error {
 	return v.showDecision(why.Status, page)
 }
 
-// takeVerdict decides about the payload that the form was made for, and about no
-// other: a form always says which.
+// takeVerdict decides the approval if its payload is still the one that the form showed.
 func (v *visit) takeVerdict(caller *service.Caller, id ledger.ApprovalID, approve bool, sent form) error {
 	seen := sent.text("payload_sha256")
 	if seen == "" {
-		return fault.Errorf(fault.CodeInvalid, "the form does not say which payload was read; read it below and decide there")
+		return fault.Errorf(fault.CodeInvalid, "the form does not say which payload you read; read it below and decide there")
 	}
 	body, err := request(map[string]any{"comment": optional(sent.text("comment")), "payload_sha256": seen})
 	if err != nil {

@@ -14,24 +14,25 @@ import (
 
 const (
 	approvalsPage = 20
-	mostWaiting   = 50 // of each status that waits
+	maxWaiting    = 50 // of each open status
 )
 
-// approvalsList is the list, by one status or with those first that wait.
+// approvalsList is the page of approvals. Without a filter, it lists those that wait and then those
+// decided recently.
 type approvalsList struct {
 	Now     ledger.Time
 	Filter  string
 	Filters []filterLink
 	Search  *searchBox
-	Unheard *service.Unheard // nil for all but admins, and where somebody is told
+	Unheard *service.Unheard // nil unless the caller is an admin and escalations reach nobody
 	Waiting waitingList
 	Rows    []approvalRow
-	// Imported says that there are approvals from elsewhere, on a page of their own.
+	// Imported says that there are imported approvals, which have their own page.
 	Imported bool
 	pageLinks
 }
 
-// filterLink leads to the list by one status.
+// filterLink is a link to the approvals of one status.
 type filterLink struct {
 	Name, Link string
 	Here       bool
@@ -40,36 +41,37 @@ type filterLink struct {
 // approvalRow is an approval in a list.
 type approvalRow struct {
 	*service.ApprovalView
-	// ChainName and Environment are "" for those who see no chains, and where the chain
-	// cannot be read.
+	// ChainName and Environment are "" for agents, who see no chains, and if the chain cannot be
+	// read.
 	ChainName, Environment string
 	Recipients             recipients
 }
 
-// rowOf makes a row of an approval, and keeps of its payload what the row says.
+// rowOf returns the row of an approval. It drops the payload, of which the row shows only the
+// recipients.
 func rowOf(view *service.ApprovalView) approvalRow {
 	row := approvalRow{ApprovalView: view, Recipients: findRecipients(view.Payload)}
 	view.Payload, view.Redactions = nil, nil
 	return row
 }
 
-// Payee is the other side of the action for a row, "" where the payload names none.
+// Payee returns the first recipient, or "" if the payload names none.
 func (r approvalRow) Payee() string {
 	if r.Recipients.First == "" {
 		return ""
 	}
-	return given(r.Recipients.First).Text
+	return agentText(r.Recipients.First).Text
 }
 
-// waitingList is what waits for a person, the most urgent first.
+// waitingList lists the approvals that wait for a person, the most urgent first.
 type waitingList struct {
 	Rows []approvalRow
 	Over bool // there are more
-	// Alarm is said in place of rows that fail their authenticators.
+	// Alarm is shown instead of rows that were tampered with.
 	Alarm string
 }
 
-// title puts the count of what waits before a title, for a tab that nobody looks at.
+// title adds the number of waiting approvals to a title, so that it shows in a background tab.
 func (l waitingList) title(text string) string {
 	switch {
 	case len(l.Rows) == 0:
@@ -135,11 +137,11 @@ func (v *visit) listApprovals(caller *service.Caller, page *approvalsList, filte
 	if err != nil {
 		return err
 	}
-	page.turn(rows, filter.Before != nil)
+	page.addRows(rows, filter.Before != nil)
 	return nil
 }
 
-// findApprovals lists the approvals that a search finds.
+// findApprovals lists the approvals that match a search.
 func (v *visit) findApprovals(caller *service.Caller, page *approvalsList, filter service.ApprovalFilter) error {
 	turned := filter.Before != nil
 	filter.Limit = approvalsPage
@@ -147,14 +149,14 @@ func (v *visit) findApprovals(caller *service.Caller, page *approvalsList, filte
 	if err != nil {
 		return err
 	}
-	page.turn(found.Items, turned)
+	page.addRows(found.Items, turned)
 	if found.Next != nil {
 		page.Older = page.link(page.Filter, found.Next)
 	}
 	return nil
 }
 
-// link leads to the list by one status, and keeps the search.
+// link returns the address of the list for a status, with the current search.
 func (p *approvalsList) link(status string, before *service.ApprovalPlace) string {
 	return approvalsLink(status, before, p.Search.Text)
 }
@@ -165,14 +167,14 @@ func (p *approvalsList) setFilters() error {
 		p.Filters = append(p.Filters, filterLink{Name: cmp.Or(name, "waiting"), Link: p.link(name, nil), Here: name == p.Filter})
 	}
 	if !slices.Contains(names, p.Filter) {
-		return fault.Errorf(fault.CodeInvalid, "the address names no status of an approval; go back to the list of approvals")
+		return fault.Errorf(fault.CodeInvalid, "this address has no valid status; go back to the list of approvals")
 	}
 	return nil
 }
 
-// turn takes one page's rows. Beside those that wait, only what is settled is
-// listed again.
-func (p *approvalsList) turn(rows []*service.ApprovalView, turned bool) {
+// addRows adds the rows of one page. Without a filter it skips open approvals, which are in Waiting.
+// turned says that this is not the first page.
+func (p *approvalsList) addRows(rows []*service.ApprovalView, turned bool) {
 	if len(rows) > approvalsPage {
 		rows = rows[:approvalsPage]
 		last := rows[approvalsPage-1]
@@ -209,25 +211,25 @@ func readApprovalPlace(query url.Values) (*service.ApprovalPlace, error) {
 	}
 	at, err := ledger.ParseTime(query.Get("before"))
 	if err != nil {
-		return nil, errPlace
+		return nil, errPosition
 	}
 	id, err := ledger.ParseID(query.Get("before_id"))
 	if err != nil {
-		return nil, errPlace
+		return nil, errPosition
 	}
 	return &service.ApprovalPlace{RequestedAt: at, ID: ledger.ApprovalID{UUID: id}}, nil
 }
 
-// listWaiting lists what a person can still decide. What has run out is not among it,
-// even before anyone has recorded that. The chains are not named.
+// listWaiting lists the approvals that a person can still decide, without the names of their chains. It
+// omits expired approvals even if their expiry is not recorded yet.
 func (v *visit) listWaiting(caller *service.Caller) (list waitingList, err error) {
 	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
-		rows, err := v.console.service.Approvals(v.r.Context(), caller, service.ApprovalFilter{Status: status, Limit: mostWaiting + 1, Bare: true, Glance: true})
+		rows, err := v.console.service.Approvals(v.r.Context(), caller, service.ApprovalFilter{Status: status, Limit: maxWaiting + 1, Bare: true, Glance: true})
 		if err != nil {
 			return waitingList{}, err
 		}
-		list.Over = list.Over || len(rows) > mostWaiting
-		for _, row := range rows[:min(len(rows), mostWaiting)] {
+		list.Over = list.Over || len(rows) > maxWaiting
+		for _, row := range rows[:min(len(rows), maxWaiting)] {
 			if row.Tampered {
 				v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, service.ErrTampered)
 				list.Alarm = waitingAlarm
@@ -240,7 +242,7 @@ func (v *visit) listWaiting(caller *service.Caller) (list waitingList, err error
 	return list, nil
 }
 
-// waiting lists it with the names of the chains.
+// waiting is listWaiting with the names of the chains.
 func (v *visit) waiting(caller *service.Caller) (waitingList, error) {
 	list, err := v.listWaiting(caller)
 	if err != nil {
@@ -249,8 +251,8 @@ func (v *visit) waiting(caller *service.Caller) (waitingList, error) {
 	return list, v.nameChains(caller, list.Rows)
 }
 
-// nameChains fills in the names of the chains, for those who see chains. One that fails
-// its authenticator has no name, and keeps nobody from deciding about the others.
+// nameChains sets the names of the chains, unless the caller is an agent. A chain that was tampered with
+// gets no name, so that it does not prevent decisions about others.
 func (v *visit) nameChains(caller *service.Caller, rows []approvalRow) error {
 	if !caller.Role.Includes(ledger.RoleMember) {
 		return nil

@@ -104,13 +104,13 @@ func TestDecisionsThatAreRefused(t *testing.T) {
 			name:   "stopped",
 			after:  func(t *testing.T, w *world, _ *service.ApprovalView) { w.stop(t, w.acme, "odd transfers") },
 			status: http.StatusConflict, says: "The kill switch is active", stands: ledger.ApprovalPending,
-			page: []string{"nothing can be approved until an admin deactivates it", ">Deny<"},
+			page: []string{"Nothing can be approved until an admin deactivates it", ">Deny<"},
 		},
 		{
 			name:   "not among the approvers",
 			before: func(t *testing.T, w *world) { w.govern(t, w.acme, `["the controller"]`) }, body: harmless,
 			status: http.StatusForbidden, says: "is not among them", stands: ledger.ApprovalPending,
-			page: []string{"The policy names who may decide this: the controller", "ask-first"},
+			page: []string{"By policy, only these may decide: the controller", "ask-first"},
 		},
 		{
 			name:   "another payload",
@@ -119,7 +119,7 @@ func TestDecisionsThatAreRefused(t *testing.T) {
 		},
 		{
 			name: "no payload", form: url.Values{"comment": {"keep this"}},
-			status: http.StatusUnprocessableEntity, says: "which payload was read", stands: ledger.ApprovalPending,
+			status: http.StatusUnprocessableEntity, says: "which payload you read", stands: ledger.ApprovalPending,
 		},
 		{
 			name: "a comment that is too long", form: url.Values{"payload_sha256": {"x"}, "comment": {strings.Repeat("é", 2001)}},
@@ -179,7 +179,7 @@ func TestNobodyDecidesTheirOwn(t *testing.T) {
 	}
 	asked := w.view(t, w.acme, w.recordAs(t, own, chain.ID, payment).Approval)
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
-	member.get(t, page(asked.ID)).expect(t, http.StatusOK, "nobody decides their own").without(t, ">Approve<", ">Deny<")
+	member.get(t, page(asked.ID)).expect(t, http.StatusOK, "was recorded with your own key. Another person has to decide").without(t, ">Approve<", ">Deny<")
 	for _, verb := range []string{"/approve", "/deny"} {
 		member.post(t, page(asked.ID)+verb, decision(asked, "")).expect(t, http.StatusForbidden, "cannot decide it: use another key")
 	}

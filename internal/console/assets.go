@@ -35,9 +35,9 @@ func serveAsset(v *visit) error {
 	return nil
 }
 
-// pages are parsed once, each together with the layout and the shared parts. That
-// takes as long as the rest of the program's start, so it waits for the first
-// visitor: most processes are commands, and have none.
+// pages returns the parsed templates, each with the layout and the shared parts. Parsing takes as long
+// as the rest of the program's start, so it is delayed until the first request: most processes are
+// commands that serve no pages.
 var pages = sync.OnceValue(parsePages)
 
 func parsePages() map[string]*template.Template {

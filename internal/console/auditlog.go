@@ -11,15 +11,15 @@ import (
 
 const actsPage = 50
 
-// auditLog is who changed what, newest first.
+// auditLog is the page of the audit log, newest entries first.
 type auditLog struct {
 	Acts []listedAct
-	// Tampered says that an entry of this page is not as it was entered.
+	// Tampered says that an entry of this page was tampered with.
 	Tampered bool
 	pageLinks
 }
 
-// listedAct is an entry, or the number of one that is not as it was entered.
+// listedAct is an entry. If it was tampered with, only its number is set.
 type listedAct struct {
 	*ledger.Act
 	Tampered bool

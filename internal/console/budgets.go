@@ -8,15 +8,14 @@ import (
 	"countersign/internal/service"
 )
 
-// mostBudgets is how many budgets a form has room for; one more row than there are
-// budgets is shown, to add another.
-const mostBudgets = 20
+// maxBudgets is the maximum number of budgets in the form.
+const maxBudgets = 20
 
-// budgetForm is one budget as a form holds it. One without a name is none.
+// budgetForm is the row of one budget in the form. A row without a name is ignored.
 type budgetForm struct {
 	No                                                   int
 	Name, Scope, Match, Window, Measure, Limit, Decision string
-	Added                                                bool // the row is for another budget
+	Added                                                bool // the row is empty, for a new budget
 }
 
 func budgetForms(budgets []ledger.Budget) []budgetForm {
@@ -28,21 +27,21 @@ func budgetForms(budgets []ledger.Budget) []budgetForm {
 			Measure: string(b.Measure()), Limit: b.Limit().String(), Decision: string(b.Decision),
 		})
 	}
-	return withRoom(forms)
+	return withEmptyRow(forms)
 }
 
-// withRoom adds a row for another budget.
-func withRoom(forms []budgetForm) []budgetForm {
-	if len(forms) < mostBudgets {
+// withEmptyRow adds a row for a new budget.
+func withEmptyRow(forms []budgetForm) []budgetForm {
+	if len(forms) < maxBudgets {
 		forms = append(forms, budgetForm{No: len(forms), Scope: "organization", Window: "day", Measure: "usd", Decision: "require_approval", Added: true})
 	}
 	return forms
 }
 
-// sentBudgets are the rows of a form as they were sent.
+// sentBudgets returns the rows of a form as they were sent.
 func sentBudgets(sent form) []budgetForm {
 	var forms []budgetForm
-	for i := range mostBudgets {
+	for i := range maxBudgets {
 		field := func(name string) string { return sent.text(fmt.Sprintf("budget_%d_%s", i, name)) }
 		b := budgetForm{
 			No: len(forms), Name: field("name"), Scope: field("scope"), Match: field("match"), Window: field("window"),
@@ -55,13 +54,13 @@ func sentBudgets(sent form) []budgetForm {
 	return forms
 }
 
-// limitMembers are the members of a budget that hold its limit.
+// limitMembers are the JSON members for the limit of a budget, by measure.
 var limitMembers = map[string]string{
 	string(ledger.MeasureUSD): "limit_usd", string(ledger.MeasureCost): "limit_cost_usd", string(ledger.MeasureTokens): "limit_tokens",
 }
 
-// budgetsRequest makes of the rows what the API takes. A row whose name was emptied is
-// left out: that is how a budget is removed.
+// budgetsRequest converts the rows to the API's form. A row without a name is omitted, which removes the
+// budget.
 func budgetsRequest(sent form) []map[string]any {
 	budgets := []map[string]any{}
 	for _, b := range sentBudgets(sent) {
@@ -86,14 +85,14 @@ func budgetsRequest(sent form) []map[string]any {
 	return budgets
 }
 
-// shownUses is how many counters the settings page shows; the API lists all.
+// shownUses is the number of counters on the settings page. The API lists all of them.
 const shownUses = 40
 
-// budgetBar is what is used of a budget, as the settings page shows it.
+// budgetBar shows how much of a budget is used.
 type budgetBar struct {
 	Name, Who, Used, Limit, Waiting, Left string
 	Ends                                  string
-	Share                                 float64 // of the limit, at most 1
+	Share                                 float64 // used share of the limit, at most 1
 	Over                                  bool    // nothing is left
 	Tampered                              bool
 }
@@ -111,7 +110,7 @@ func (v *visit) budgetBars(caller *service.Caller) (bars []budgetBar, more bool,
 
 func barOf(u *service.BudgetUse) budgetBar {
 	b := u.Budget
-	bar := budgetBar{Name: b.Name, Who: who(u), Tampered: u.Tampered, Limit: b.Show(b.Limit()), Ends: u.End.Std().Format("2 January, 15:04") + " UTC"}
+	bar := budgetBar{Name: b.Name, Who: counterOwner(u), Tampered: u.Tampered, Limit: b.Show(b.Limit()), Ends: u.End.Std().Format("2 January, 15:04") + " UTC"}
 	if u.Tampered {
 		return bar
 	}
@@ -128,8 +127,8 @@ func barOf(u *service.BudgetUse) budgetBar {
 	return bar
 }
 
-// who says for whom a counter counts.
-func who(u *service.BudgetUse) string {
+// counterOwner describes whose use a counter counts.
+func counterOwner(u *service.BudgetUse) string {
 	switch {
 	case u.Budget.Scope == ledger.ScopeOrganization:
 		return "the whole organization"

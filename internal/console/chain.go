@@ -12,32 +12,32 @@ import (
 
 const (
 	eventsPage = 25
-	mostAgents = 50
-	mostLines  = 100
+	maxNames   = 50  // agents or domains in a list
+	maxLines   = 100 // of a receipt's tables
 )
 
 type chainPage struct {
 	Chain   *service.ChainView
 	Agents  list[string]
 	Domains list[string]
-	// Allowed are the domains that the limits in force leave; nil where they leave all.
+	// Allowed are the domains that the limits allow. It is nil if they allow all.
 	Allowed  *list[string]
 	HighRisk list[string]
 	Events   []eventRow
-	First    string // link to the first page of events, "" on it
-	Next     string // link to the next, "" on the last
+	First    string // link to the first page of events; "" on the first page
+	Next     string // link to the next page of events; "" on the last page
 	Receipt  *receiptView
-	// Tampered says that an event of this page is not as it was recorded.
+	// Tampered says that an event of this page was tampered with.
 	Tampered bool
 }
 
-// eventRow is an event as far as it is as the service recorded it.
+// eventRow is an event, without the parts that were tampered with.
 type eventRow struct {
 	No                    int64
-	*ledger.RecordedEvent        // nil where the facts fail, or are gone
-	Payload               []byte // nil where it fails
+	*ledger.RecordedEvent        // nil if the facts are missing or fail their check
+	Payload               []byte // nil if it fails its check
 	Outcome               *ledger.Entry
-	Asked                 *askedRow // nil where nobody was asked
+	Asked                 *askedRow // nil if the event needed no approval
 	Integrity             ledger.Integrity
 }
 
@@ -51,8 +51,8 @@ func rowOfEvent(event *service.EventView) eventRow {
 	return row
 }
 
-// Final is where the event stands now: the record keeps what was decided first,
-// and what a person said about it stands beside that.
+// Final returns the event's current status. The recorded event has the first decision; a person's
+// decision is recorded separately.
 func (e eventRow) Final() string {
 	switch {
 	case e.Asked == nil || e.Asked.Status == "":
@@ -64,13 +64,14 @@ func (e eventRow) Final() string {
 	}
 }
 
-// askedRow is the approval that an event waited for, or waits for.
+// askedRow is the approval of an event.
 type askedRow struct {
 	ID     ledger.ApprovalID
 	Status ledger.ApprovalStatus // "" while it waits
 }
 
-// askedFor finds it in what was recorded about the event.
+// askedFor returns the approval of a recorded event, or nil. end is the entry that records how the
+// approval ended, or nil.
 func askedFor(recorded *ledger.RecordedEvent, end *ledger.Entry) *askedRow {
 	if recorded.Approval == (ledger.ApprovalID{}) {
 		return nil
@@ -100,13 +101,13 @@ func showChain(v *visit) error {
 	}
 	page := &chainPage{
 		Chain:   chain,
-		Agents:  firstOf(chain.State.Agents, mostAgents),
-		Domains: firstOf(chain.State.Metrics.ExternalDomains, mostAgents),
+		Agents:  firstOf(chain.State.Agents, maxNames),
+		Domains: firstOf(chain.State.Metrics.ExternalDomains, maxNames),
 	}
 	if limits := chain.Limits; limits != nil {
-		page.HighRisk = firstOf(limits.HighRiskAgents, mostAgents)
+		page.HighRisk = firstOf(limits.HighRiskAgents, maxNames)
 		if limits.DomainsAllowlist != nil {
-			allowed := firstOf(limits.DomainsAllowlist, mostAgents)
+			allowed := firstOf(limits.DomainsAllowlist, maxNames)
 			page.Allowed = &allowed
 		}
 	}
@@ -175,13 +176,13 @@ func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 	return nil
 }
 
-// receiptOf shows a sealed chain's receipt. A receipt that is gone is worth an
-// alarm, not a missing page.
+// receiptOf returns the receipt of a sealed chain. A missing receipt is reported as tampering, not as a
+// missing page.
 func (v *visit) receiptOf(caller *service.Caller, id ledger.ChainID) (*receiptView, error) {
 	stored, err := v.console.service.ReceiptOfChain(v.r.Context(), caller, id)
 	if codeOf(err) == fault.CodeNotFound {
 		return nil, fmt.Errorf("sealed chain without receipt: %w",
-			fault.Errorf(fault.CodeEvidenceTampered, "this chain is sealed, but its receipt is gone; run countersign audit"))
+			fault.Errorf(fault.CodeEvidenceTampered, "this chain is sealed, but its receipt is missing; run countersign audit"))
 	}
 	if err != nil {
 		return nil, err

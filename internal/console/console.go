@@ -1,7 +1,7 @@
-// Package console serves the pages for people: signing in, deciding what agents
-// wait for, stopping them, what the organization's chains and receipts say, how it
-// is governed, and the check of a receipt that needs no account. The pages are
-// rendered here and work without a script; rules live elsewhere.
+// Package console serves the web pages. People sign in, decide approvals, stop agents, read chains and
+// receipts, and change the organization's policies and settings. Anyone can check a receipt without an
+// account. The pages are rendered on the server and work without scripts. The package contains no
+// business rules.
 package console
 
 import (
@@ -14,30 +14,30 @@ import (
 	"countersign/internal/service"
 )
 
-// Config is what the pages stand on.
+// Config configures a Console.
 type Config struct {
 	Service *service.Service
 	Log     *slog.Logger // optional
 	Observe Observer     // optional
 	Limits  Limits       // optional
-	// Secure reports whether a request reached its first server over TLS;
-	// optional. Without it only a connection that is TLS here counts, so behind a
-	// proxy that ends TLS this must ask what the proxy says.
+	// Secure reports whether the browser uses TLS. It is optional; without it, only TLS connections
+	// to this process count. Behind a proxy that terminates TLS, it must evaluate the proxy's
+	// headers.
 	Secure func(*http.Request) bool
 }
 
-// Observer hears of every request, by its route's pattern.
+// Observer is notified of every request, with the pattern of its route.
 type Observer interface {
 	Request(route string, status int, took time.Duration)
 }
 
-// Limits holds addresses to a rate. A wait above zero refuses the request.
+// Limits limits the rate of each address. A wait above zero means that the request is refused.
 type Limits interface {
 	// Public counts one use of a public form.
 	Public(*http.Request) (wait time.Duration)
-	// SignIn looks whether too many sign-ins failed, and counts nothing.
+	// SignIn checks whether too many sign-ins failed. It counts nothing.
 	SignIn(*http.Request) (wait time.Duration)
-	// SignInFailed counts one.
+	// SignInFailed counts one failed sign-in.
 	SignInFailed(*http.Request)
 }
 
@@ -52,7 +52,7 @@ type Console struct {
 	ids     problem.IDs
 }
 
-// New makes the front end.
+// New returns a Console.
 func New(c Config) *Console {
 	console := &Console{
 		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, secure: c.Secure,
@@ -80,17 +80,17 @@ func (silent) Public(*http.Request) time.Duration { return 0 }
 func (silent) SignIn(*http.Request) time.Duration { return 0 }
 func (silent) SignInFailed(*http.Request)         {}
 
-// route is one page, or what one form does.
+// route is one page or the action of one form.
 type route struct {
 	method  string
 	pattern string
 	handle  func(*visit) error
-	// asset: the same for everyone, and served also while the store is down, so
-	// that the page that says so is a page.
+	// asset marks a static file. It is served without identifying the caller, so that error pages
+	// have their style while the store is down.
 	asset bool
 }
 
-// Patterns lists what Handler serves, for a mux that it shares with others.
+// Patterns lists the patterns that Handler serves, for a mux that other handlers share.
 func (c *Console) Patterns() []string {
 	var patterns []string
 	for _, route := range routes {
@@ -101,10 +101,10 @@ func (c *Console) Patterns() []string {
 	return patterns
 }
 
-// NotFound answers any address with the page that says that there is none.
-func (c *Console) NotFound() http.Handler { return c.serve(nowhere) }
+// NotFound answers every request with the error page for an unknown address.
+func (c *Console) NotFound() http.Handler { return c.serve(notFound) }
 
-// Handler serves the pages, and answers everything else with one too.
+// Handler serves the pages. Every other request is answered with an error page.
 func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
 	allowed := make(map[string]string)
@@ -118,6 +118,6 @@ func (c *Console) Handler() http.Handler {
 	for pattern, methods := range allowed {
 		mux.Handle(pattern, c.serve(wrongMethod(pattern, methods)))
 	}
-	mux.Handle("/", c.serve(nowhere))
+	mux.Handle("/", c.serve(notFound))
 	return mux
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// cookieName depends on the connection: over TLS the prefix makes browsers
-// refuse a cookie of that name that came from a subdomain or without TLS.
+// cookieName returns the full name of a cookie. Over TLS it has the __Host- prefix, so that browsers
+// refuse such a cookie from a subdomain or over plain HTTP.
 func (v *visit) cookieName(name string) string {
 	if v.console.secure(v.r) {
 		return "__Host-countersign_" + name
@@ -18,9 +18,9 @@ func (v *visit) cookieName(name string) string {
 	return "countersign_" + name
 }
 
-// cookie lets links lead here: notices carry them, and a strict cookie would stay
-// behind when a mailbox in the browser opens one. Nothing is changed by a GET, and
-// a form of another site is refused with or without the cookie.
+// cookie returns a cookie with SameSite=Lax. Notifications contain links to the console, and browsers
+// would not send a strict cookie when a web mailer opens one. Lax is safe: a GET changes nothing, and
+// forms of other sites are refused anyway.
 func (v *visit) cookie(name, value string) *http.Cookie {
 	return &http.Cookie{ //nolint:gosec // Secure follows the connection, which may be plain HTTP on the machine itself
 		Name: v.cookieName(name), Value: value, Path: "/",
@@ -28,9 +28,9 @@ func (v *visit) cookie(name, value string) *http.Cookie {
 	}
 }
 
-// kept is what the browser holds under a name, "" for nothing. More than one
-// cookie of the name is somebody's doing, and none of them is taken.
-func (v *visit) kept(name string, longest int) string {
+// cookieValue returns the value of a cookie, or "" if there is none or it is longer than longest bytes.
+// It also returns "" if there are several of the same name: somebody else has set one of them.
+func (v *visit) cookieValue(name string, longest int) string {
 	cookies := v.r.CookiesNamed(v.cookieName(name))
 	if len(cookies) != 1 || len(cookies[0].Value) > longest {
 		return ""
@@ -38,39 +38,39 @@ func (v *visit) kept(name string, longest int) string {
 	return cookies[0].Value
 }
 
-func (v *visit) drop(name string) {
-	gone := v.cookie(name, "") //nolint:gosec // Secure follows the connection: see cookie
-	gone.MaxAge = -1
-	http.SetCookie(v.w, gone)
+func (v *visit) deleteCookie(name string) {
+	expired := v.cookie(name, "") //nolint:gosec // Secure follows the connection: see cookie
+	expired.MaxAge = -1
+	http.SetCookie(v.w, expired)
 }
 
 const (
-	headingCookie  = "heading"
-	headingTime    = time.Hour
-	longestHeading = 2000
+	pageCookie    = "heading"
+	pageCookieAge = time.Hour
+	maxPageCookie = 2000 // bytes
 )
 
-// keepHeading remembers the page that somebody wanted who is not signed in. The
-// link that signs them in comes from elsewhere and cannot know it.
-func (v *visit) keepHeading() {
+// rememberPage stores the requested page in a cookie, to return to it after the sign-in. The sign-in
+// link itself knows nothing of the page.
+func (v *visit) rememberPage() {
 	path := v.r.URL.RequestURI()
 	if v.r.Method != http.MethodGet || localPath(path) != path {
 		return
 	}
-	cookie := v.cookie(headingCookie, base64.RawURLEncoding.EncodeToString([]byte(path))) //nolint:gosec // Secure follows the connection: see cookie
-	cookie.MaxAge = int(headingTime.Seconds())
-	if len(cookie.Value) <= longestHeading {
+	cookie := v.cookie(pageCookie, base64.RawURLEncoding.EncodeToString([]byte(path))) //nolint:gosec // Secure follows the connection: see cookie
+	cookie.MaxAge = int(pageCookieAge.Seconds())
+	if len(cookie.Value) <= maxPageCookie {
 		http.SetCookie(v.w, cookie)
 	}
 }
 
-// headedFor is the page that they wanted, once; the start page for none.
-func (v *visit) headedFor() string {
-	kept := v.kept(headingCookie, longestHeading)
+// rememberedPage returns the page of rememberPage, or the start page, and deletes the cookie.
+func (v *visit) rememberedPage() string {
+	kept := v.cookieValue(pageCookie, maxPageCookie)
 	if kept == "" {
 		return "/"
 	}
-	v.drop(headingCookie)
+	v.deleteCookie(pageCookie)
 	path, err := base64.RawURLEncoding.DecodeString(kept)
 	if err != nil {
 		return "/"
@@ -78,8 +78,8 @@ func (v *visit) headedFor() string {
 	return localPath(string(path))
 }
 
-// localPath is a path of this very server, and the start page in place of anything
-// that a browser could take for an address elsewhere.
+// localPath returns a path on this server. It returns the start page for anything that a browser could
+// take for an address on another host.
 func localPath(path string) string {
 	address, err := url.Parse(path)
 	foreign := err != nil || address.Host != "" || address.Scheme != "" || address.User != nil || address.Opaque != ""
@@ -92,11 +92,11 @@ func localPath(path string) string {
 
 const (
 	onceCookie = "once"
-	mostOnces  = 20
-	maxOnce    = 100
+	maxOnces   = 20  // forms that a browser remembers
+	maxOnce    = 100 // bytes
 )
 
-// once reads what tells one form from the next of its kind.
+// once reads the token that identifies one rendered form.
 func (f form) once() (string, error) {
 	once := f.text("once")
 	odd := func(r rune) bool { return !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz_", r) }
@@ -106,22 +106,22 @@ func (f form) once() (string, error) {
 	return once, nil
 }
 
-// onlyOnce does what a form asks for. Where the answer shows a secret it cannot
-// send the browser on, and a reload sends the form again: the browser itself
-// remembers which it has sent, whichever server the reload reaches.
+// onlyOnce runs do unless the same form was sent before. A response that shows a secret cannot be a
+// redirect, so a reload sends the form again. A cookie records which forms the browser has sent, so
+// this works whichever replica the reload reaches.
 func (v *visit) onlyOnce(sent form, do func() error) (again bool, err error) {
 	once, err := sent.once()
 	if err != nil {
 		return false, err
 	}
-	before := strings.Split(v.kept(onceCookie, mostOnces*(maxOnce+1)), ".")
+	before := strings.Split(v.cookieValue(onceCookie, maxOnces*(maxOnce+1)), ".")
 	if slices.Contains(before, once) {
 		return true, nil
 	}
 	if err := do(); err != nil {
 		return false, err
 	}
-	before = append(before[max(0, len(before)-mostOnces+1):], once)
+	before = append(before[max(0, len(before)-maxOnces+1):], once)
 	http.SetCookie(v.w, v.cookie(onceCookie, strings.Trim(strings.Join(before, "."), ".")))
 	return false, nil
 }

@@ -75,7 +75,7 @@ func TestApprovalPageMarksWhatWasChanged(t *testing.T) {
 				change(3)
 				member.get(t, page(asked.ID)).expect(t, http.StatusInternalServerError, "changed outside the service").without(t, ">Approve<", ">Deny<")
 				member.get(t, page(asked.ID)+"/standing").expect(t, http.StatusInternalServerError)
-				member.get(t, "/approvals").expect(t, http.StatusOK, "not all that waits is shown").without(t, "pay_supplier", "(1)", "9,000")
+				member.get(t, "/approvals").expect(t, http.StatusOK, "some waiting approvals are not shown").without(t, "pay_supplier", "(1)", "9,000")
 				member.post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusInternalServerError)
 			})
 		})
@@ -160,7 +160,7 @@ func TestStandingByRole(t *testing.T) {
 	}
 	member.get(t, page(asked.ID)).expect(t, http.StatusOK, `data-mark="pending-0-false"`)
 	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
-	member.get(t, here).expect(t, http.StatusOK, `"mark":"approved-0-false"`, `"open":false`, "This was approved by first admin meanwhile", page(next.ID))
+	member.get(t, here).expect(t, http.StatusOK, `"mark":"approved-0-false"`, `"open":false`, "This has been approved by first admin.", page(next.ID))
 	agent.get(t, here).expect(t, http.StatusOK, `"open":false`).without(t, next.ID.String())
 	w.signedIn(t, w.rival, ledger.RoleAdmin).get(t, here).expect(t, http.StatusNotFound).without(t, "approved")
 	refused := w.browser(t).get(t, here).expect(t, http.StatusUnauthorized).without(t, "approved")
@@ -226,7 +226,7 @@ func TestBrowserSaysThatItWasDecidedElsewhere(t *testing.T) {
 	ask[bool](t, b, "window.sameDocument = true")
 	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, page(asked.ID)+"/deny", decision(asked, "")).expect(t, http.StatusSeeOther)
 	b.do(t, chromedp.WaitVisible(chromedp.CSS("#meanwhile .say")))
-	b.says(t, "This was denied by first admin meanwhile.")
+	b.says(t, "This has been denied by first admin.")
 	if !ask[bool](t, b, `window.sameDocument === true && document.querySelector("form.decide") === null`) {
 		t.Error("the page was loaded again, or still has its buttons")
 	}

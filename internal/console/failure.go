@@ -14,7 +14,7 @@ import (
 	"countersign/internal/service"
 )
 
-var nowhere = route{pattern: "/", handle: func(*visit) error {
+var notFound = route{pattern: "/", handle: func(*visit) error {
 	return fault.Errorf(fault.CodeNotFound, "there is no page at this address")
 }}
 
@@ -25,17 +25,16 @@ func wrongMethod(pattern, methods string) route {
 	}}
 }
 
-// failurePage is what an error page says.
+// failurePage is the data of an error page.
 type failurePage struct {
 	Title     string
 	Message   string
 	RequestID string
-	SignIn    bool // say how to sign in
-	Missing   bool // say where to look instead
+	SignIn    bool // explain how to sign in
+	Missing   bool // link to the lists
 }
 
-// fail answers an error with a page. What is not meant for people goes to the
-// log.
+// fail answers with an error page. Details that are not meant for people are only logged.
 func (v *visit) fail(err error) {
 	var org ledger.OrgID
 	if v.caller != nil {
@@ -55,7 +54,7 @@ func (v *visit) fail(err error) {
 	}
 }
 
-// challenge completes a 401, which must name a way to authenticate.
+// challenge sets the WWW-Authenticate header, which a 401 response must have.
 func (v *visit) challenge() {
 	v.w.Header().Set("WWW-Authenticate", `SignInLink realm="countersign"`)
 }
@@ -73,7 +72,7 @@ func (v *visit) tooMany(wait time.Duration, why string) error {
 	return fault.Errorf(fault.CodeRateLimited, "%s: wait %s s and try again", why, v.w.Header().Get("Retry-After"))
 }
 
-// codeOf is an error's code, "" without an error.
+// codeOf returns the code of an error, or "" if err is nil.
 func codeOf(err error) fault.Code {
 	if err == nil {
 		return ""
@@ -85,7 +84,7 @@ func codeOf(err error) fault.Code {
 	return fault.CodeInternal
 }
 
-// sentence makes one of a message: inside the service they are parts of one.
+// sentence turns an error message into a sentence.
 func sentence(message string) string {
 	first, size := utf8.DecodeRuneInString(message)
 	return string(unicode.ToUpper(first)) + message[size:] + "."

@@ -7,8 +7,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// field is a member of a JSON document as a person reads it: a name with a text, or with
-// the fields inside it.
+// field is a member of a JSON document, formatted for people: a name with a text or with nested
+// fields.
 type field struct {
 	Name   string
 	Text   string
@@ -16,16 +16,14 @@ type field struct {
 }
 
 const (
-	// mostFields bounds how many fields a page lays out. A document with more is shown as
-	// JSON.
-	mostFields = 1000
-	// deepestField bounds how far fields are laid out within fields. What is below stands
-	// there as JSON.
-	deepestField = 6
+	// maxFields is the maximum number of fields on a page. A document with more is shown as JSON.
+	maxFields = 1000
+	// maxFieldDepth is the maximum nesting of fields. Deeper values are shown as JSON.
+	maxFieldDepth = 6
 )
 
-// fieldsOf lays out an object as fields, nothing left out; nil where it is no object, is
-// too large, or has too many fields.
+// fieldsOf returns all members of an object as fields. It returns nil if the document is not an object,
+// is longer than longest bytes, or has too many fields.
 func fieldsOf(object []byte, longest int) []field {
 	if len(object) > longest {
 		return nil
@@ -34,7 +32,7 @@ func fieldsOf(object []byte, longest int) []field {
 	if err != nil || v.Kind() != canon.Object {
 		return nil
 	}
-	left := mostFields
+	left := maxFields
 	fields := layOutFields(v, &left, 1)
 	if left < 0 {
 		return nil
@@ -48,7 +46,7 @@ func layOutFields(v canon.Value, left *int, depth int) (fields []field) {
 			return
 		}
 		f := field{Name: visible(name)}
-		if depth < deepestField {
+		if depth < maxFieldDepth {
 			f.Within = layOutFields(value, left, depth+1)
 		}
 		if f.Within == nil {
@@ -65,8 +63,8 @@ func layOutFields(v canon.Value, left *int, depth int) (fields []field) {
 	return fields
 }
 
-// fieldText writes a value. A text stands there as it is, but where it could be taken for
-// something else: for a number, for nothing at all, or for one without the space around it.
+// fieldText formats a value. A string is quoted only if it could be mistaken for something else: it
+// looks like JSON, is empty, or has surrounding space.
 func fieldText(v canon.Value) string {
 	if v.Kind() != canon.String {
 		return string(v.Append(nil))

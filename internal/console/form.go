@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxForm bounds a form of a few short fields.
+	// maxForm is the maximum size of a form with a few short fields, in bytes.
 	maxForm = 4 << 10
-	// maxText bounds a form with a comment or with lists. A form takes up to
-	// three bytes for each byte of a text.
+	// maxText is the maximum size of a form with a comment or lists, in bytes. The encoding of a form
+	// takes up to three bytes for each byte of text.
 	maxText = 256 << 10
 )
 
-// form is what a browser sent.
+// form is a form that a browser sent.
 type form struct{ values url.Values }
 
 func (v *visit) form(most int64) (form, error) {
@@ -32,8 +32,8 @@ func (v *visit) form(most int64) (form, error) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		v.r.Body = whole // for the rest to be drained
-		return form{}, fault.Errorf(fault.CodeTooLarge, "the form holds more than %d bytes; go back and fill it in again", most)
+		v.r.Body = whole // so that the rest can be drained
+		return form{}, fault.Errorf(fault.CodeTooLarge, "the form is larger than %d bytes; go back and shorten it", most)
 	case err != nil:
 		return form{}, errBadForm
 	}
@@ -49,13 +49,12 @@ func (v *visit) form(most int64) (form, error) {
 
 var errBadForm = fault.Errorf(fault.CodeInvalid, "the form cannot be read; go back and fill it in again")
 
-// text is a field without the space around it. Browsers end lines as no other
-// text here does.
+// text returns a field without surrounding space, and with the line endings of browsers replaced.
 func (f form) text(name string) string {
 	return strings.TrimSpace(strings.ReplaceAll(f.values.Get(name), "\r\n", "\n"))
 }
 
-// lines are the lines of a field that hold something; never nil.
+// lines returns the non-empty lines of a field. The result is never nil.
 func (f form) lines(name string) []string {
 	lines := []string{}
 	for line := range strings.Lines(f.text(name)) {
@@ -66,8 +65,8 @@ func (f form) lines(name string) []string {
 	return lines
 }
 
-// request makes of what a form says the request that the API would have got: both
-// are read by the same rules.
+// request builds the body of the corresponding API request, so that forms are validated by the same
+// rules.
 func request(members map[string]any) (canon.Value, error) {
 	text, err := json.Marshal(members)
 	if err != nil {
@@ -75,12 +74,12 @@ func request(members map[string]any) (canon.Value, error) {
 	}
 	v, err := canon.Parse(text)
 	if err != nil {
-		return canon.Value{}, fault.Errorf(fault.CodeInvalid, "the form holds a value that cannot be stored exactly: %v", err)
+		return canon.Value{}, fault.Errorf(fault.CodeInvalid, "the form has a value that cannot be stored exactly: %v", err)
 	}
 	return v, nil
 }
 
-// optional leaves a member out of a request where the field is empty.
+// optional returns null for an empty field.
 func optional(text string) any {
 	if text == "" {
 		return nil
@@ -88,14 +87,14 @@ func optional(text string) any {
 	return text
 }
 
-// refusal is what a person is told whose form was not taken.
+// refusal is the message beside a form that was refused.
 type refusal struct {
 	Status int
 	Lines  []string
 }
 
-// refusalOf tells what can be shown beside the form; nil for what is no fault of
-// the form, or for no error.
+// refusalOf returns the message to show beside the form. It returns nil if err is nil or is not about
+// the form.
 func refusalOf(err error) *refusal {
 	if err == nil {
 		return nil
@@ -116,7 +115,7 @@ func refusalOf(err error) *refusal {
 	return r
 }
 
-// fieldName reads a pointer for people.
+// fieldName turns a JSON pointer into words.
 func fieldName(pointer string) string {
 	return strings.NewReplacer("/", " ", "_", " ").Replace(strings.TrimPrefix(pointer, "/"))
 }

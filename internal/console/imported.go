@@ -12,7 +12,7 @@ import (
 
 const importedPage = 25
 
-// importedView lists approvals that were decided elsewhere.
+// importedView is the page of imported approvals.
 type importedView struct {
 	Rows        []importedRow
 	First, Next string // links to other pages
@@ -51,7 +51,7 @@ func showImportedApprovals(v *visit) error {
 	return v.show(http.StatusOK, "imported-approvals.html", "Imported approvals", page)
 }
 
-// hasImported reports whether there are approvals from elsewhere for members to see.
+// hasImported reports whether there are imported approvals that the caller may see.
 func (v *visit) hasImported(caller *service.Caller) (bool, error) {
 	if !caller.Role.Includes(ledger.RoleMember) {
 		return false, nil

@@ -12,11 +12,11 @@ import (
 
 const keysPage = 50
 
-// keysView lists the API keys, and shows the text of one that was just made, or a
-// link that signs in as one.
+// keysView is the page of API keys. It also shows the text of a key or a sign-in link that was just
+// created.
 type keysView struct {
 	Keys    []*ledger.KeyRecord
-	Own     ledger.KeyID // the one that this session acts for
+	Own     ledger.KeyID // the key of this session
 	Next    string
 	Now     ledger.Time
 	Made    *service.NewKey
@@ -27,7 +27,7 @@ type keysView struct {
 	Refusal *refusal
 }
 
-// askedKey is the form of a new key as it was sent, when it was refused.
+// askedKey is the form for a new key as it was sent, if it was refused.
 type askedKey struct{ Name, Owner, Agents string }
 
 func showKeys(v *visit) error {
@@ -54,7 +54,7 @@ func (v *visit) showKeys(status int, caller *service.Caller, page *keysView) err
 	return v.show(status, "api-keys.html", "API keys", page)
 }
 
-// createKey answers with the key's text itself: it is nowhere to be found later.
+// createKey answers with a page that shows the key instead of a redirect: it cannot be shown again.
 func createKey(v *visit) error {
 	caller, err := v.admin()
 	if err != nil {
@@ -80,7 +80,7 @@ func createKey(v *visit) error {
 	return v.showKeys(http.StatusCreated, caller, page)
 }
 
-// createSignIn answers with the link itself: it is nowhere to be found later.
+// createSignIn answers with a page that shows the link instead of a redirect: it cannot be shown again.
 func createSignIn(v *visit) error {
 	caller, err := v.admin()
 	if err != nil {
@@ -113,7 +113,7 @@ func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, err
 	if days := sent.text("days"); days != "" {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 1 || n > 3650 {
-			return nil, fault.Errorf(fault.CodeInvalid, "a key can end after 1 to 3650 days; choose again")
+			return nil, fault.Errorf(fault.CodeInvalid, "a key can expire after 1 to 3650 days; choose again")
 		}
 		members["expires_at"] = (v.console.service.Now() + ledger.Time(n)*24*60*60*1000).String()
 	}
@@ -128,7 +128,8 @@ func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, err
 	return v.console.service.CreateAPIKey(v.r.Context(), caller, wanted)
 }
 
-// rotateKey answers with the new text itself: it is nowhere to be found later.
+// rotateKey answers with a page that shows the new secret instead of a redirect: it cannot be shown
+// again.
 func rotateKey(v *visit) error {
 	caller, err := v.admin()
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"countersign/internal/service"
 )
 
-// killSwitchPage stops all agents, or lets them go on.
+// killSwitchPage is the page on which admins stop all agents or let them continue.
 type killSwitchPage struct {
 	ledger.KillSwitch
-	Typed   string // the reason as it was sent, when it was refused
+	Typed   string // the reason as it was sent, if it was refused
 	Refusal *refusal
 }
 
@@ -28,7 +28,7 @@ func (v *visit) showSwitch(status int, typed string, why *refusal) error {
 }
 
 func activateKillSwitch(v *visit) error {
-	return v.turnSwitch(func(caller *service.Caller, sent form) error {
+	return v.confirmSwitch(func(caller *service.Caller, sent form) error {
 		body, err := request(map[string]any{"reason": sent.text("reason")})
 		if err != nil {
 			return err
@@ -43,14 +43,15 @@ func activateKillSwitch(v *visit) error {
 }
 
 func deactivateKillSwitch(v *visit) error {
-	return v.turnSwitch(func(caller *service.Caller, _ form) error {
+	return v.confirmSwitch(func(caller *service.Caller, _ form) error {
 		_, err := v.console.service.DeactivateKillSwitch(v.r.Context(), caller)
 		return err
 	})
 }
 
-// turnSwitch wants it confirmed: one slip stops everything, or lets it loose.
-func (v *visit) turnSwitch(turn func(*service.Caller, form) error) error {
+// confirmSwitch calls turn only if the form is confirmed, because a mistake stops all agents or lets
+// all of them continue.
+func (v *visit) confirmSwitch(turn func(*service.Caller, form) error) error {
 	caller, err := v.admin()
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (v *visit) turnSwitch(turn func(*service.Caller, form) error) error {
 	if sent.text("confirm") == "yes" {
 		err = turn(caller, sent)
 	} else {
-		err = fault.Errorf(fault.CodeInvalid, "nothing was changed: tick the box to confirm that you mean it")
+		err = fault.Errorf(fault.CodeInvalid, "nothing was changed: tick the box to confirm")
 	}
 	if why := refusalOf(err); why != nil {
 		return v.showSwitch(why.Status, sent.text("reason"), why)

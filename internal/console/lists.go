@@ -11,7 +11,7 @@ import (
 	"countersign/internal/service"
 )
 
-// listPage is how many chains or receipts a page of their own lists.
+// listPage is the number of rows on the pages of chains and of receipts.
 const listPage = 20
 
 // showChains lists the organization's chains.
@@ -46,7 +46,7 @@ func showChains(v *visit) error {
 	return v.show(http.StatusOK, "chains.html", "Chains", page)
 }
 
-// chainPage lists chains without a search, and where the next page begins.
+// chainPage lists chains without a search. It also returns where the next page begins, or nil.
 func (v *visit) chainPage(caller *service.Caller, from *ledger.ChainID) ([]*service.ChainView, *ledger.ChainID, error) {
 	rows, more, err := v.chainRows(caller, from, listPage)
 	if err != nil || !more {
@@ -55,7 +55,7 @@ func (v *visit) chainPage(caller *service.Caller, from *ledger.ChainID) ([]*serv
 	return rows, &rows[len(rows)-1].ID, nil
 }
 
-// findChains lists the chains that a search finds, and where the next page begins.
+// findChains lists the chains that match a search. It also returns where the next page begins, or nil.
 func (v *visit) findChains(caller *service.Caller, box *searchBox, from *ledger.ChainID) ([]*service.ChainView, *ledger.ChainID, error) {
 	found, err := v.console.service.FindChains(v.r.Context(), caller, &service.ChainSearch{
 		Find: box.find, ChainFilter: service.ChainFilter{Before: from, Limit: listPage},
@@ -73,7 +73,7 @@ func (v *visit) reportTampered(rows []*service.ChainView) {
 	}
 }
 
-// chainRows lists chains, and says whether there are more. Those that fail are marked.
+// chainRows lists chains and reports whether there are more. Chains that were tampered with are marked.
 func (v *visit) chainRows(caller *service.Caller, before *ledger.ChainID, most int) (rows []*service.ChainView, more bool, err error) {
 	rows, err = v.console.service.Chains(v.r.Context(), caller, service.ChainFilter{Before: before, Limit: most + 1})
 	if err != nil {
@@ -115,8 +115,8 @@ func showReceipts(v *visit) error {
 	return v.show(http.StatusOK, "receipts.html", "Receipts", page)
 }
 
-// receiptRows lists receipts with the verdict on each. Where there are more, it returns
-// the place of the last.
+// receiptRows lists receipts with the verdict on each. It also returns the sequence of the last one if
+// there are more, and otherwise 0.
 func (v *visit) receiptRows(caller *service.Caller, before int64, most int) (rows []receiptRow, last int64, err error) {
 	found, err := v.console.service.Receipts(v.r.Context(), caller, before, most+1)
 	if err != nil {
@@ -131,8 +131,8 @@ func (v *visit) receiptRows(caller *service.Caller, before int64, most int) (row
 	return rows, last, nil
 }
 
-// findReceipts lists the receipts that a search finds, with the verdict on each, and the
-// place where the next page begins; 0 when there is none.
+// findReceipts lists the receipts that match a search, with the verdict on each. It also returns where
+// the next page begins, or 0.
 func (v *visit) findReceipts(caller *service.Caller, box *searchBox, before int64) (rows []receiptRow, next int64, err error) {
 	found, err := v.console.service.FindReceipts(v.r.Context(), caller, &service.ReceiptSearch{Find: box.find, Before: before, Limit: listPage})
 	if err != nil {

@@ -28,7 +28,7 @@ func TestChainsAndReceiptsHavePages(t *testing.T) {
 	first = member.get(t, "/receipts").expect(t, http.StatusOK, "-00023", "-00004", "✓ verified").without(t, "-00003")
 	member.get(t, next(t, first)).expect(t, http.StatusOK, "-00003", "-00001", "← Newest").without(t, "-00004", "Older →")
 	for _, bad := range []string{"/chains?before=x", "/receipts?before=x", "/receipts?before=-1"} {
-		member.get(t, bad).expect(t, http.StatusUnprocessableEntity, "names no place")
+		member.get(t, bad).expect(t, http.StatusUnprocessableEntity, "is not a page of the list")
 	}
 }
 

@@ -11,13 +11,13 @@ import (
 	"countersign/internal/service"
 )
 
-// showStart is the overview of who is signed in, and a welcome to anyone else.
+// showStart shows the overview, or a welcome page to those who are not signed in.
 func showStart(v *visit) error {
 	if v.caller == nil {
 		return v.show(http.StatusOK, "welcome.html", "Countersign", nil)
 	}
 	if !v.caller.Role.Includes(ledger.RoleMember) {
-		v.seeOther("/approvals") // all that an agent's key sees
+		v.seeOther("/approvals") // agents see nothing else
 		return nil
 	}
 	o, err := v.overview(v.caller)
@@ -31,7 +31,7 @@ const overviewPage = 10
 
 type overview struct {
 	Organization *ledger.Organization
-	Defaults     bool // no policies of its own
+	Defaults     bool // the organization has no policies of its own
 	Now          ledger.Time
 	Waiting      waitingList
 	Receipts     int64 // sealed so far
@@ -40,29 +40,29 @@ type overview struct {
 	PausedChains []*service.ChainView
 	Chains       chainList
 	Newest       receiptList
-	Legacy       legacyUse // for admins
+	Legacy       legacyUse // set only for admins
 }
 
-// legacyUse is how often links by the ids of approvals were opened in the last days.
+// legacyUse is the recent use of links that contain the id of an approval.
 type legacyUse struct {
 	Requests int64
 	Days     int
 	LastDay  string
 }
 
-// legacyDays is what is shown of it.
+// legacyDays is the number of days that legacyUse covers.
 const legacyDays = 30
 
-// count is exact up to a bound.
+// count is a number that is exact up to a bound.
 type count struct {
 	N    int
-	Over bool
+	Over bool // there are more than N
 }
 
 type chainList struct {
 	Rows []*service.ChainView
-	// Alarm is said in place of rows that fail their authenticator. The
-	// receipts beside them must still be seen.
+	// Alarm is shown instead of the rows if chains were tampered with, so that the rest of the page
+	// can still be shown.
 	Alarm  string
 	Search *searchBox // nil on the overview
 	pageLinks
@@ -74,7 +74,8 @@ type receiptList struct {
 	pageLinks
 }
 
-// pageLinks lead on in one list and leave the other where it is.
+// pageLinks are the links to other pages of a list, or "". On a page with two lists, they keep the
+// position of the other one.
 type pageLinks struct{ Newest, Older string }
 
 type receiptRow struct {
@@ -85,14 +86,14 @@ type receiptRow struct {
 	Check       *ledger.ReceiptCheck
 }
 
-const waitingAlarm = "Stored evidence was changed outside the service, so not all that waits is shown. Run countersign audit to find where."
+const waitingAlarm = "Stored records were changed outside the service, so some waiting approvals are not shown. Run countersign audit to find where."
 
 func (v *visit) overview(caller *service.Caller) (*overview, error) {
-	at, err := readPlace(v.r.URL.Query())
+	at, err := readOverviewPosition(v.r.URL.Query())
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{Organization: v.organization, Defaults: v.unguarded(), Now: v.console.service.Now()}
+	o := &overview{Organization: v.organization, Defaults: v.hasNoPolicy(), Now: v.console.service.Now()}
 	if o.Waiting, err = v.waiting(caller); err != nil {
 		if codeOf(err) != fault.CodeEvidenceTampered {
 			return nil, err
@@ -105,7 +106,7 @@ func (v *visit) overview(caller *service.Caller) (*overview, error) {
 			return nil, err
 		}
 		v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, err)
-		o.Chains = chainList{Alarm: "Stored evidence was changed outside the service, so the chains are not shown. Run countersign audit to find where."}
+		o.Chains = chainList{Alarm: "Stored records were changed outside the service, so the chains are not shown. Run countersign audit to find where."}
 	}
 	if err := v.loadReceipts(caller, o, at); err != nil {
 		return nil, err
@@ -119,14 +120,14 @@ func (v *visit) overview(caller *service.Caller) (*overview, error) {
 func (v *visit) legacyUse(caller *service.Caller) (legacyUse, error) {
 	uses, err := v.console.service.LegacyUse(v.r.Context(), caller, legacyDays)
 	use := legacyUse{Days: legacyDays}
-	for _, u := range uses { // by day
+	for _, u := range uses { // in order of days
 		use.Requests += u.Requests
 		use.LastDay = u.Day.Std().Format(time.DateOnly)
 	}
 	return use, err
 }
 
-func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err error) {
+func (v *visit) loadChains(caller *service.Caller, o *overview, at overviewPosition) (err error) {
 	if o.Running, _, err = v.count(caller, ledger.ChainActive); err != nil {
 		return err
 	}
@@ -147,20 +148,20 @@ func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err e
 	return nil
 }
 
-// count counts the chains of a status, and returns the newest of them.
+// count counts the chains of a status, and returns the newest of them for the overview.
 func (v *visit) count(caller *service.Caller, status ledger.ChainStatus) (count, []*service.ChainView, error) {
 	const most = 100
 	chains, err := v.console.service.Chains(v.r.Context(), caller, service.ChainFilter{Status: status, Limit: most + 1})
 	return count{N: min(len(chains), most), Over: len(chains) > most}, chains[:min(len(chains), overviewPage)], err
 }
 
-func (v *visit) loadReceipts(caller *service.Caller, o *overview, at place) error {
+func (v *visit) loadReceipts(caller *service.Caller, o *overview, at overviewPosition) error {
 	newest, err := v.console.service.Receipts(v.r.Context(), caller, 0, 1)
 	if err != nil {
 		return err
 	}
 	if len(newest) > 0 {
-		o.Receipts = newest[0].Sequence // it counts from 1, without gaps
+		o.Receipts = newest[0].Sequence // sequences start at 1 and have no gaps
 	}
 	var last int64
 	if o.Newest.Rows, last, err = v.receiptRows(caller, at.receipt, overviewPage); err != nil {
@@ -175,17 +176,17 @@ func (v *visit) loadReceipts(caller *service.Caller, o *overview, at place) erro
 	return nil
 }
 
-// place is how far back each of the two lists is turned.
-type place struct {
-	chain   *ledger.ChainID // those opened before it; nil for the newest
-	receipt int64           // those sealed before it; 0 for the newest
+// overviewPosition is the current page of each of the two lists.
+type overviewPosition struct {
+	chain   *ledger.ChainID // list chains opened before this one; nil for the newest
+	receipt int64           // list receipts sealed before this one; 0 for the newest
 }
 
-func readPlace(query url.Values) (at place, err error) {
+func readOverviewPosition(query url.Values) (at overviewPosition, err error) {
 	if text := query.Get("chains_before"); text != "" {
 		id, err := ledger.ParseID(text)
 		if err != nil {
-			return place{}, errPlace
+			return overviewPosition{}, errPosition
 		}
 		at.chain = &ledger.ChainID{UUID: id}
 	}
@@ -193,9 +194,9 @@ func readPlace(query url.Values) (at place, err error) {
 	return at, err
 }
 
-var errPlace = fault.Errorf(fault.CodeInvalid, "the address names no place in this list; go back to the overview")
+var errPosition = fault.Errorf(fault.CodeInvalid, "this address is not a page of the list; go back to the overview")
 
-// readPosition reads a position in a list, 0 for none.
+// readPosition reads a position in a list. It returns 0 if there is none.
 func readPosition(query url.Values, name string) (int64, error) {
 	text := query.Get(name)
 	if text == "" {
@@ -203,16 +204,16 @@ func readPosition(query url.Values, name string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 || n > 1<<53 {
-		return 0, errPlace
+		return 0, errPosition
 	}
 	return n, nil
 }
 
-func (p place) withChain(id *ledger.ChainID) place { p.chain = id; return p }
+func (p overviewPosition) withChain(id *ledger.ChainID) overviewPosition { p.chain = id; return p }
 
-func (p place) withReceipt(sequence int64) place { p.receipt = sequence; return p }
+func (p overviewPosition) withReceipt(sequence int64) overviewPosition { p.receipt = sequence; return p }
 
-func (p place) link(section string) string {
+func (p overviewPosition) link(section string) string {
 	query := make(url.Values)
 	if p.chain != nil {
 		query.Set("chains_before", p.chain.String())
@@ -223,7 +224,7 @@ func (p place) link(section string) string {
 	return (&url.URL{Path: "/", RawQuery: query.Encode(), Fragment: section}).String()
 }
 
-// positionLink leads to the entries of a list before a position.
+// positionLink returns the address of the page with the entries before a position.
 func positionLink(path string, before int64) string {
 	return path + "?before=" + strconv.FormatInt(before, 10)
 }

@@ -7,11 +7,11 @@ import (
 	"countersign/internal/service"
 )
 
-// packView is a policy set that comes with the program, before it is put in force.
+// packView is the page of a built-in policy pack.
 type packView struct {
 	*service.PolicyView
 	Name    string
-	Offered bool // the organization has no set that this one would replace
+	Offered bool // the pack can be put in force, because the organization has no policy set
 	Refusal *refusal
 }
 
@@ -30,15 +30,14 @@ func (v *visit) showPack(status int, caller *service.Caller, why *refusal) error
 		return err
 	}
 	return v.show(status, "pack.html", "The "+name+" policies", &packView{
-		PolicyView: set, Name: name, Offered: v.unguarded() && why == nil, Refusal: why,
+		PolicyView: set, Name: name, Offered: v.hasNoPolicy() && why == nil, Refusal: why,
 	})
 }
 
-// unguarded reports whether the organization has no policy set.
-func (v *visit) unguarded() bool { return v.organization.Controls.Policy.Number == 0 }
+// hasNoPolicy reports whether the organization has no policy set.
+func (v *visit) hasNoPolicy() bool { return v.organization.Controls.Policy.Number == 0 }
 
-// putPack puts the set that the page shows, which is a part of this program: the form
-// holds nothing to read.
+// putPack puts a pack in force. The form has no fields, because the pack is part of the program.
 func putPack(v *visit) error {
 	caller, err := v.admin()
 	if err != nil {

@@ -145,7 +145,7 @@ func TestListsAreTurnedPageByPage(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"/?chains_before=x", "/?receipts_before=x", "/?receipts_before=-1"} {
-		member.get(t, bad).expect(t, http.StatusUnprocessableEntity, "names no place")
+		member.get(t, bad).expect(t, http.StatusUnprocessableEntity, "is not a page of the list")
 	}
 }
 

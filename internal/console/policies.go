@@ -10,15 +10,15 @@ import (
 
 const (
 	policiesPage = 20
-	// maxPolicyForm holds the largest policy set there can be; a form takes up to
-	// three bytes for each of its own.
+	// maxPolicyForm is the size of a form with the largest policy set, in bytes. The encoding of a
+	// form takes up to three bytes for each byte of text.
 	maxPolicyForm = 3*256<<10 + maxForm
 )
 
-// policiesView is the set in force, those before it, and the form for the next.
+// policiesView is the page of policies: the set in force, its predecessors and the form for a new one.
 type policiesView struct {
 	Version string
-	InForce *service.PolicyView // nil for the built-in defaults alone
+	InForce *service.PolicyView // nil if only the built-in rules apply
 	Sets    []*service.PolicyView
 	pageLinks
 	Draft draft
@@ -60,14 +60,14 @@ func (v *visit) showPolicies(status int, caller *service.Caller, d draft) error 
 		if page.InForce, err = v.console.service.Policy(v.r.Context(), caller, current.Version); err != nil {
 			return err
 		}
-		if d == (draft{}) { // what replaces the whole set begins as the set
+		if d == (draft{}) { // a new set starts as a copy of the current one
 			page.Draft = draft{Text: string(page.InForce.Document), JSON: page.InForce.Format == "json"}
 		}
 	}
 	return v.show(status, "policies.html", "Policies", page)
 }
 
-// showPolicy shows one set that was put, in force or not.
+// showPolicy shows one version of the policy set, whether it is in force or not.
 func showPolicy(v *visit) error {
 	caller, err := v.member()
 	if err != nil {
@@ -75,7 +75,7 @@ func showPolicy(v *visit) error {
 	}
 	set, err := v.console.service.Policy(v.r.Context(), caller, v.r.PathValue("version"))
 	if codeOf(err) == fault.CodeNotFound {
-		return fault.Errorf(fault.CodeNotFound, "your organization has no policy set of this version")
+		return fault.Errorf(fault.CodeNotFound, "your organization has no policy set with this version")
 	}
 	if err != nil {
 		return err
@@ -100,8 +100,8 @@ func putPolicy(v *visit) error {
 	})
 }
 
-// takePolicy reads a draft and does something with it that may end in a checked
-// set. Without one, the set is in force.
+// takePolicy passes the draft of a form to use. If use returns a checked set, the page shows it;
+// otherwise the draft was put in force.
 func (v *visit) takePolicy(use func(*service.Caller, *service.PolicyDocument) (*service.PolicyView, error)) error {
 	caller, err := v.admin()
 	if err != nil {
@@ -111,7 +111,7 @@ func (v *visit) takePolicy(use func(*service.Caller, *service.PolicyDocument) (*
 	if err != nil {
 		return err
 	}
-	// The places that problems name are counted in the text as it was typed.
+	// Problems name lines and columns of the text as it was typed, so do not trim it.
 	d := draft{Text: strings.ReplaceAll(sent.values.Get("document"), "\r\n", "\n"), JSON: sent.text("format") == "json"}
 	d.Checked, err = use(caller, &service.PolicyDocument{Text: []byte(d.Text), YAML: !d.JSON})
 	if d.Refusal = refusalOf(err); d.Refusal != nil {

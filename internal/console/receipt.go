@@ -10,9 +10,8 @@ import (
 	"countersign/internal/service"
 )
 
-// receiptView is a stored receipt with the verdict on it. Content is what was sealed, nil
-// where the record is not that any more; the verdict is also about its place, its events
-// and its approvals.
+// receiptView is a stored receipt with the verdict on it. Content is nil if the stored bytes cannot be
+// read. The verdict also covers the receipt's place in the ledger, its events and its approvals.
 type receiptView struct {
 	ID      ledger.ReceiptID
 	Check   *ledger.ReceiptCheck
@@ -24,7 +23,7 @@ type receiptView struct {
 	Stored  []byte
 }
 
-// receiptContent reads the members of a receipt by their names on the wire.
+// receiptContent is the JSON of a receipt.
 type receiptContent struct {
 	Number        string            `json:"receipt_number"`
 	Chain         string            `json:"chain_id"`
@@ -78,8 +77,8 @@ type receiptApproval struct {
 	DecidedAt   string `json:"decided_at"`
 }
 
-// readReceipt reads a stored receipt, nil where it cannot be. The strict reader
-// goes first: of two members with one name the lax one would show only the last.
+// readReceipt decodes a stored receipt. It returns nil if that fails. The strict parser runs first,
+// because encoding/json accepts duplicate names and would show only the last one.
 func readReceipt(stored *ledger.StoredReceipt) *receiptContent {
 	if _, err := canon.Parse(stored.Body); err != nil {
 		return nil
@@ -98,7 +97,7 @@ func summaryOf(stored *ledger.StoredReceipt) string {
 	if content := readReceipt(stored); content != nil {
 		return content.Summary
 	}
-	return "The stored record is not what was sealed, and is not shown."
+	return "The stored record was changed and is not shown."
 }
 
 func (v *visit) receiptView(caller *service.Caller, stored *ledger.StoredReceipt) (*receiptView, error) {
@@ -108,10 +107,10 @@ func (v *visit) receiptView(caller *service.Caller, stored *ledger.StoredReceipt
 	}
 	view := &receiptView{ID: stored.ID, Check: check, Content: readReceipt(stored), Stored: stored.Body}
 	if c := view.Content; c != nil {
-		view.Agents = firstOf(c.Agents, mostAgents)
-		view.Domains = firstOf(c.Metrics.Domains, mostAgents)
-		view.Lines = firstOf(c.Lines, mostLines)
-		view.Asked = firstOf(c.Approvals, mostLines)
+		view.Agents = firstOf(c.Agents, maxNames)
+		view.Domains = firstOf(c.Metrics.Domains, maxNames)
+		view.Lines = firstOf(c.Lines, maxLines)
+		view.Asked = firstOf(c.Approvals, maxLines)
 	}
 	return view, nil
 }
@@ -120,17 +119,16 @@ type receiptPage struct {
 	*receiptView
 	Previous neighbour
 	Next     neighbour
-	Share    *shareForm    // nil for all but admins
-	Evidence *evidenceForm // nil for all but admins
+	Share    *shareForm    // nil unless the caller is an admin
+	Evidence *evidenceForm // nil unless the caller is an admin
 }
 
-// neighbour is the receipt before or after, and whether the hash that links the
-// two is right.
+// neighbour is the previous or the next receipt, and whether the hash that links the two is right.
 type neighbour struct {
 	ID     ledger.ReceiptID
 	Number string
-	// State is "linked", "broken", "missing" where there must be one, or "none"
-	// where there need not.
+	// State is "linked", "broken", "missing" if there must be one, or "none" if there need not be
+	// one.
 	State string
 }
 
@@ -178,17 +176,17 @@ func (v *visit) loadNeighbours(caller *service.Caller, stored *ledger.StoredRece
 	for _, other := range around {
 		switch other.Sequence {
 		case stored.Sequence - 1:
-			page.Previous = judge(other, other, stored)
+			page.Previous = checkLink(other, other, stored)
 		case stored.Sequence + 1:
-			page.Next = judge(other, stored, other)
+			page.Next = checkLink(other, stored, other)
 		}
 	}
 	return nil
 }
 
-// judge holds the hash that the later receipt carries against the earlier one.
-// It reads the signed bytes: the store's column could be changed on its own.
-func judge(shown, earlier, later *ledger.StoredReceipt) neighbour {
+// checkLink checks the hash in the later receipt against the earlier one. It reads the hash from the
+// signed bytes, because the column in the store could have been changed.
+func checkLink(shown, earlier, later *ledger.StoredReceipt) neighbour {
 	n := neighbour{ID: shown.ID, State: "broken", Number: "receipt"}
 	if content := readReceipt(shown); content != nil {
 		n.Number = content.Number

@@ -10,23 +10,23 @@ import (
 	"countersign/internal/ledger"
 )
 
-// searchBox is the form above a list, with what was typed into it.
+// searchBox is the search form above a list.
 type searchBox struct {
 	Path   string // of the list
 	Text   string
-	Status string // that the list is filtered by, for the form to keep
-	What   string // what the list holds, for people
-	// Decisions says that the list is searched by decisions too.
+	Status string // the list's filter, which the form keeps
+	What   string // the name of the list's entries, for people
+	// Decisions says that the list can be searched by decision.
 	Decisions bool
-	// Fault says what cannot be understood; then nothing is searched.
+	// Fault says what is wrong with the text. If it is set, nothing is searched.
 	Fault string
 	find  ledger.Find
 }
 
-// maxSearchText bounds what can be typed, in characters.
+// maxSearchText is the maximum length of a search, in characters.
 const maxSearchText = 500
 
-// readSearch reads the box from a page's address.
+// readSearch reads the search from the query of a page.
 func readSearch(query url.Values, path, what string, decisions bool) *searchBox {
 	box := &searchBox{Path: path, What: what, Decisions: decisions, Text: strings.TrimSpace(query.Get("q"))}
 	box.Fault = box.parse()
@@ -36,10 +36,11 @@ func readSearch(query url.Values, path, what string, decisions bool) *searchBox 
 // Searching reports whether anything is searched for.
 func (b *searchBox) Searching() bool { return b.Text != "" }
 
-// All leads to the list as it is without a search.
+// All returns the address of the list without the search.
 func (b *searchBox) All() string { return b.link(nil) }
 
-// link leads to a page of the list, and keeps the search.
+// link returns the address of a page of the list with the search. With a nil query, it returns the list
+// without the search.
 func (b *searchBox) link(query url.Values) string {
 	if query == nil {
 		query = make(url.Values)
@@ -52,9 +53,8 @@ func (b *searchBox) link(query url.Values) string {
 	return (&url.URL{Path: b.Path, RawQuery: query.Encode()}).String()
 }
 
-// parse reads words of a name, conditions like agent:clerk, and metadata.key=value.
-// Quotation marks keep spaces together. It returns what cannot be understood, "" for
-// nothing.
+// parse parses words of a name, conditions like agent:clerk, and metadata.key=value. Values with spaces
+// are quoted. It returns what is wrong with the text, or "".
 func (b *searchBox) parse() (fault string) {
 	if !utf8.ValidString(b.Text) || strings.ContainsRune(b.Text, 0) {
 		b.Text = ""
@@ -62,7 +62,7 @@ func (b *searchBox) parse() (fault string) {
 	}
 	if runes := []rune(b.Text); len(runes) > maxSearchText {
 		b.Text = string(runes[:maxSearchText])
-		return fmt.Sprintf("A search has at most %d characters.", maxSearchText)
+		return fmt.Sprintf("A search can have at most %d characters.", maxSearchText)
 	}
 	for _, word := range splitSearch(b.Text) {
 		if key, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(key, "metadata.") {
@@ -76,16 +76,16 @@ func (b *searchBox) parse() (fault string) {
 	b.find.Name = strings.TrimSpace(b.find.Name)
 	switch err := b.find.Check(); {
 	case err != nil:
-		return "What is looked for in the name " + err.Error() + "."
+		return "The search for a name " + err.Error() + "."
 	case len(b.find.Metadata) > ledger.MaxFindPairs:
-		return fmt.Sprintf("A search names at most %d members of metadata.", ledger.MaxFindPairs)
+		return fmt.Sprintf("A search can have at most %d metadata conditions.", ledger.MaxFindPairs)
 	case b.find.Since != nil && b.find.Until != nil && *b.find.Since >= *b.find.Until:
-		return "The time ends before it begins: until must be later than since."
+		return "until must be later than since."
 	}
 	return ""
 }
 
-// condition reads one condition. It returns what cannot be understood.
+// condition parses one condition. It returns what is wrong with it, or "".
 func (b *searchBox) condition(kind, value string) (fault string) {
 	if value == "" {
 		return kind + ": needs a value right after the colon."
@@ -113,18 +113,18 @@ func (b *searchBox) condition(kind, value string) (fault string) {
 	case "decision":
 		b.find.Decision = ledger.Outcome(value)
 		if !b.Decisions {
-			return "Approvals are found by their status: choose one below, in place of decision:" + value + "."
+			return "Approvals cannot be searched by decision. Choose a status below instead of decision:" + value + "."
 		}
 		if !slices.Contains(ledger.Outcomes, b.find.Decision) {
 			return "decision: must be one of allow, allow_with_flag, require_approval, deny."
 		}
 	default:
-		return kind + `: is not known here. Without the colon, or as name:"…", it is looked for in names.`
+		return kind + `: is not a search condition. To search for it in names, omit the colon or write name:"…".`
 	}
 	return fault
 }
 
-// splitSearch splits at spaces that do not stand between quotation marks.
+// splitSearch splits a text at spaces outside quotation marks.
 func splitSearch(text string) (words []string) {
 	var word strings.Builder
 	quoted, begun := false, false

@@ -42,20 +42,20 @@ func TestSearchBox(t *testing.T) {
 		member.get(t, at(path, text)).expect(t, http.StatusOK, "found for <strong>"+html.EscapeString(text), "leave out a condition", `<a href="`+path+`">Show all</a>`)
 	}
 	for text, want := range map[string]string{
-		"colour:red":                          "colour: is not known here",
+		"colour:red":                          "colour: is not a search condition",
 		"agent:":                              "agent: needs a value",
 		"decision:denied":                     "must be one of allow",
 		"since:yesterday":                     "must be a date like",
 		"since:2026-11-02 until:2026-11-01":   "until must be later",
 		"-":                                   "a letter or a digit",
 		strings.Repeat("a", 501):              "at most 500 characters",
-		strings.Repeat("metadata.a=b ", 6):    "at most 5 members",
+		strings.Repeat("metadata.a=b ", 6):    "at most 5 metadata conditions",
 		"metadata.a=b\x00":                    "cannot be read",
-		`<script>alert("x")</script>:planted`: "is not known here",
+		`<script>alert("x")</script>:planted`: "is not a search condition",
 	} {
 		member.get(t, at("/chains", text)).expect(t, http.StatusUnprocessableEntity, want, `role="alert"`).without(t, "<script>alert", "report 22")
 	}
-	member.get(t, at("/approvals", "decision:deny")).expect(t, http.StatusUnprocessableEntity, "found by their status")
+	member.get(t, at("/approvals", "decision:deny")).expect(t, http.StatusUnprocessableEntity, "cannot be searched by decision")
 }
 
 // The box works with the keyboard alone, also on a phone.

@@ -11,11 +11,11 @@ import (
 
 const sessionCookie = "session"
 
-// session is the token that the browser holds, "" for none.
-func (v *visit) session() string { return v.kept(sessionCookie, 200) }
+// session returns the browser's session token, or "".
+func (v *visit) session() string { return v.cookieValue(sessionCookie, 200) }
 
-// identify finds who is signed in. A session that has ended is nobody's; a store
-// that does not answer is an error, not a sign-out.
+// identify sets the caller from the session. An ended session is not an error. A store that does not
+// answer is one, so that the browser is not treated as signed out.
 func (v *visit) identify() error {
 	session := v.session()
 	if session == "" {
@@ -31,34 +31,34 @@ func (v *visit) identify() error {
 	}
 	v.caller = caller
 	if err == nil && caller.Role.Includes(ledger.RoleMember) {
-		// Every page says whether the kill switch is active.
+		// Every page shows whether the kill switch is active.
 		v.organization, err = v.console.service.Organization(v.r.Context(), caller)
 	}
 	return err
 }
 
-// signedIn is the way into what agents' keys may see too.
+// signedIn returns the caller for pages that agents may see too.
 func (v *visit) signedIn() (*service.Caller, error) {
 	if v.caller == nil {
-		v.keepHeading()
+		v.rememberPage()
 		if v.ended != nil {
 			return nil, v.ended
 		}
-		return nil, fault.Errorf(fault.CodeUnauthenticated, "this page belongs to an organization, and you are not signed in, or your session has ended")
+		return nil, fault.Errorf(fault.CodeUnauthenticated, "you are not signed in, or your session has ended")
 	}
 	return v.caller, nil
 }
 
-// member is the way into every other page of an organization.
+// member returns the caller for pages that members and admins may see.
 func (v *visit) member() (*service.Caller, error) {
 	caller, err := v.signedIn()
 	if err == nil && !caller.Role.Includes(ledger.RoleMember) {
-		return nil, fault.Errorf(fault.CodeForbidden, "you are signed in with an agent's key, and those see only the approvals that they wait for; sign out, and use a link for a member's or an admin's key")
+		return nil, fault.Errorf(fault.CodeForbidden, "you are signed in with an agent's key, which sees only its own approvals; sign out, and sign in with a link for a member's or an admin's key")
 	}
 	return caller, err
 }
 
-// admin is the way into what only admins may see or change.
+// admin returns the caller for pages and forms of admins.
 func (v *visit) admin() (*service.Caller, error) {
 	caller, err := v.member()
 	if err == nil && !caller.Role.Includes(ledger.RoleAdmin) {
@@ -67,7 +67,7 @@ func (v *visit) admin() (*service.Caller, error) {
 	return caller, err
 }
 
-// signInPage asks for a link. Fault says what was wrong with the last one.
+// signInPage asks for a sign-in link. Fault says what was wrong with the last one.
 type signInPage struct{ Fault string }
 
 const signInTitle = "Sign in"
@@ -78,7 +78,7 @@ func showSignIn(v *visit) error {
 
 func signIn(v *visit) error {
 	if wait := v.console.limits.SignIn(v.r); wait > 0 {
-		return v.tooMany(wait, "too many sign-ins from this address have failed")
+		return v.tooMany(wait, "too many failed sign-ins from this address")
 	}
 	form, err := v.form(maxForm)
 	if err != nil {
@@ -91,7 +91,7 @@ func signIn(v *visit) error {
 	session, expires, err := v.console.service.SignIn(v.r.Context(), link)
 	switch codeOf(err) {
 	case fault.CodeUnauthenticated:
-		return v.refuseLink(http.StatusUnauthorized, "This sign-in link was used already, has expired, or never existed.")
+		return v.refuseLink(http.StatusUnauthorized, "This sign-in link has been used, has expired or is wrong.")
 	case fault.CodeKeyExpired:
 		return v.refuseLink(http.StatusUnauthorized, "The API key that this sign-in link is for has expired.")
 	}
@@ -102,7 +102,7 @@ func signIn(v *visit) error {
 	cookie := v.cookie(sessionCookie, session.Reveal()) //nolint:gosec // Secure follows the connection: see cookie
 	cookie.Expires = expires.Std()
 	http.SetCookie(v.w, cookie)
-	v.seeOther(v.headedFor())
+	v.seeOther(v.rememberedPage())
 	return nil
 }
 
@@ -116,40 +116,40 @@ func (v *visit) refuseLink(status int, fault string) error {
 
 const linkPrefix = "csl_"
 
-// readLink takes a whole link or the token at its end.
+// readLink returns the token of a link. It accepts the whole link or just the token.
 func readLink(given string) (link, fault string) {
 	link = given[strings.LastIndexByte(given, '#')+1:]
 	switch {
 	case link == "":
 		return "", "Paste the sign-in link first."
 	case strings.HasPrefix(link, "csk_"):
-		return "", "This is an API key. Keep it out of forms: signing in takes a link of its own."
+		return "", "This is an API key. Never paste it into a form: to sign in, you need a sign-in link."
 	case !strings.HasPrefix(link, linkPrefix) || len(link) > 100:
-		return "", "This is not a sign-in link. It ends with # and a text that begins with csl_; was it cut off?"
+		return "", "This is not a sign-in link. A link ends with # and a text that begins with csl_. Was it cut off?"
 	}
 	return link, ""
 }
 
 func signOut(v *visit) error {
-	// Ending a session writes, and only one that exists is worth a write.
+	// Ending a session writes to the store, so skip it if there is no session.
 	if session := v.session(); session != "" && v.caller != nil {
 		if err := v.console.service.SignOut(v.r.Context(), session); err != nil {
 			return err
 		}
 	}
-	v.drop(sessionCookie)
+	v.deleteCookie(sessionCookie)
 	v.seeOther("/")
 	return nil
 }
 
-// closeSession ends the session that a new one replaces. Should that fail, it
-// ends by itself soon enough, and the sign-in stands.
+// closeSession ends the session that a new one replaces. A failure does not fail the sign-in, because
+// the old session expires anyway.
 func (v *visit) closeSession() {
 	session := v.session()
 	if session == "" {
 		return
 	}
 	if err := v.console.service.SignOut(v.r.Context(), session); err != nil {
-		v.console.log.Warn("replaced session not closed", "request_id", v.id, "error", err)
+		v.console.log.Warn("previous session was not closed", "request_id", v.id, "error", err)
 	}
 }

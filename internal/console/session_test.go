@@ -125,8 +125,8 @@ func TestBadLinksAreRefused(t *testing.T) {
 		status     int
 		says       string
 	}{
-		{"used", used, http.StatusUnauthorized, "was used already, has expired"},
-		{"expired", expired, http.StatusUnauthorized, "was used already, has expired"},
+		{"used", used, http.StatusUnauthorized, "has been used, has expired"},
+		{"expired", expired, http.StatusUnauthorized, "has been used, has expired"},
 		{"unknown", "csl_" + strings.Repeat("0", 43), http.StatusUnauthorized, "never existed"},
 		{"API key", w.acme.keys[ledger.RoleAdmin].Text.Reveal(), http.StatusUnprocessableEntity, "This is an API key"},
 		{"something else", "hello", http.StatusUnprocessableEntity, "not a sign-in link"},

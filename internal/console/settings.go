@@ -15,30 +15,31 @@ import (
 	"countersign/internal/service"
 )
 
-// settingsForm is the organization's settings as a form holds them.
+// settingsForm is the form with the organization's settings.
 type settingsForm struct {
 	Name, Mode, Single, Cumulative   string
-	Allowlist, HighRisk, Fallback    string // one in each line
+	Allowlist, HighRisk, Fallback    string // one per line
 	Timeout, Abandon                 string // hours
-	FastPath                         string // words, one in each line
+	FastPath                         string // words, one per line
 	MaxEvents, MaxSeconds, MaxTokens string
-	FailModes                        string // category: mode, one in each line
-	Export                           string // who may take evidence out
+	FailModes                        string // "category: mode", one per line
+	Export                           string // who may export evidence
 	Listed, TwoPerson                bool
 	Budgets                          []budgetForm
 
-	Bars     []budgetBar // what is used now
+	Bars     []budgetBar // the current use of budgets
 	MoreBars bool        // there are more than are shown
 
-	// Seen is the hash of the settings that the form was made of: what somebody
-	// else changed meanwhile is not overwritten unread.
+	// Seen is the hash of the settings that the form shows, so that it does not overwrite the
+	// changes that somebody else made meanwhile.
 	Seen    string
 	Saved   bool
-	Unheard *service.Unheard // nil where somebody is told of escalations
+	Unheard *service.Unheard // nil if escalations reach somebody
 	Refusal *refusal
 }
 
-// unheard says to admins whether escalations reach nobody.
+// unheard returns why escalations reach nobody. It returns nil if they reach somebody, or if the caller
+// is not an admin.
 func (v *visit) unheard(caller *service.Caller) (*service.Unheard, error) {
 	if !caller.Role.Includes(ledger.RoleAdmin) {
 		return nil, nil
@@ -126,7 +127,7 @@ func (v *visit) changeSettings(caller *service.Caller, sent form) error {
 		return err
 	}
 	if sent.text("seen") != seen {
-		return fault.Errorf(fault.CodeInvalid, "somebody changed the settings since this page was opened, and nothing was saved: open the settings again and make your changes there")
+		return fault.Errorf(fault.CodeInvalid, "nothing was saved, because somebody changed the settings after you opened this page: open the settings again and repeat your changes")
 	}
 	wanted, err := settingsRequest(sent, &v.organization.Settings)
 	if err != nil {
@@ -136,7 +137,7 @@ func (v *visit) changeSettings(caller *service.Caller, sent form) error {
 	return err
 }
 
-// typedSettings shows a form again as it was sent.
+// typedSettings returns a form as it was sent, to show it again.
 func typedSettings(sent form) *settingsForm {
 	return &settingsForm{
 		Name: sent.text("name"), Mode: sent.text("evaluation_mode"), Single: sent.text("single"), Cumulative: sent.text("cumulative"),
@@ -144,12 +145,12 @@ func typedSettings(sent form) *settingsForm {
 		Timeout: sent.text("timeout"), TwoPerson: sent.text("two_person") != "",
 		Abandon: sent.text("abandon"), FastPath: sent.text("fast_path"),
 		MaxEvents: sent.text("max_events"), MaxSeconds: sent.text("max_seconds"), MaxTokens: sent.text("max_tokens"),
-		Export: sent.text("evidence_export"), FailModes: sent.text("fail_modes"), Seen: sent.text("seen"), Budgets: withRoom(sentBudgets(sent)),
+		Export: sent.text("evidence_export"), FailModes: sent.text("fail_modes"), Seen: sent.text("seen"), Budgets: withEmptyRow(sentBudgets(sent)),
 	}
 }
 
-// settingsRequest makes of the form what the API takes. What an organization has not set
-// stays unset as long as the form says the default: it then follows the default.
+// settingsRequest converts the form to the API's form. A setting that the organization has not set stays
+// unset if the form has the default, so that it follows later changes of the default.
 func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 	members := map[string]any{
 		"name": sent.text("name"), "evaluation_mode": sent.text("evaluation_mode"),
@@ -176,7 +177,7 @@ func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 	for _, line := range sent.lines("fail_modes") {
 		category, mode, found := strings.Cut(line, ":")
 		if !found {
-			return canon.Value{}, fault.Errorf(fault.CodeInvalid, "each line of the fail modes is a category, a colon, and deny or allow")
+			return canon.Value{}, fault.Errorf(fault.CodeInvalid, "each line of the fail modes must be a category, a colon, and deny or allow")
 		}
 		modes[strings.TrimSpace(category)] = strings.TrimSpace(mode)
 	}
@@ -185,8 +186,8 @@ func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 	return request(members)
 }
 
-// number is a number's text as JSON, and any other text as what it is: the rules
-// for the setting say what is wrong with it.
+// number returns a text as a JSON number if it is one. Any other text is returned unchanged, and the
+// validation of the setting says what is wrong with it.
 func number(text string) any {
 	if v, err := canon.Parse([]byte(text)); err == nil && v.Kind() == canon.Number {
 		return json.Number(text)

@@ -76,7 +76,7 @@ func TestSettingsAreChanged(t *testing.T) {
 		t.Errorf("the settings differ (-want +got):\n%s", diff)
 	}
 	// What another admin changed meanwhile is not overwritten.
-	admin.post(t, "/settings", form).expect(t, http.StatusUnprocessableEntity, "Somebody changed the settings")
+	admin.post(t, "/settings", form).expect(t, http.StatusUnprocessableEntity, "Nothing was saved, because somebody changed the settings")
 
 	for name, c := range map[string]struct{ value, says string }{
 		"single": {"a lot", "Financial approval threshold usd must"}, "cumulative": {"-1", "Cumulative financial threshold usd must"}, "timeout": {"", "Approval timeout hours must"},

@@ -8,14 +8,14 @@ import (
 	"countersign/internal/service"
 )
 
-// evidenceForm takes the evidence of a receipt out of the service.
+// evidenceForm is the form to export the evidence of a receipt.
 type evidenceForm struct {
 	ID      ledger.ReceiptID
 	Allowed bool // by the setting evidence_export
 	Once    string
 }
 
-// evidenceForm is nil for those who cannot take evidence out.
+// evidenceForm returns nil unless the caller is an admin.
 func (v *visit) evidenceForm(caller *service.Caller, id ledger.ReceiptID) *evidenceForm {
 	if !caller.Role.Includes(ledger.RoleAdmin) {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"countersign/internal/service"
 )
 
-// signingKeysView lists the registry of the keys that sign decisions.
+// signingKeysView is the page of the keys that sign decisions.
 type signingKeysView struct {
 	Keys    []signingKeyRow
-	Name    string // as it was sent, when it was refused
+	Name    string // as it was sent, if it was refused
 	Public  string
 	Refusal *refusal
 }
@@ -22,7 +22,7 @@ type signingKeyRow struct {
 	PublicKey string // base64
 	Signs     bool
 	Revocable bool
-	// Confirmable is a historical key; Confirmed, one that was confirmed.
+	// Confirmable says that the key is historical, Confirmed that an admin has confirmed it.
 	Confirmable, Confirmed bool
 }
 
@@ -55,8 +55,8 @@ func createSigningKey(v *visit) error {
 	})
 }
 
-// importSigningKey takes the public half of a key that signed before there was a
-// registry. It is sent even where it is empty: no key is made by a slip.
+// importSigningKey imports the public key of a key pair that signed before the registry existed. The
+// member is sent even if it is empty, because a request without it would create a new key.
 func importSigningKey(v *visit) error {
 	return v.addSigningKey(func(sent form) map[string]any {
 		return map[string]any{"name": optional(sent.text("name")), "public_key": sent.text("public_key")}

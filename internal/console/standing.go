@@ -10,8 +10,7 @@ import (
 	"countersign/internal/service"
 )
 
-// mark tells one standing of an approval from the next, for a page that asks whether it
-// still shows the latest.
+// mark identifies the state of an approval, so that a page can tell whether it is still current.
 func mark(view *service.ApprovalView) string {
 	votes := 0
 	for _, voter := range view.Voters {
@@ -22,15 +21,15 @@ func mark(view *service.ApprovalView) string {
 	return fmt.Sprintf("%s-%d-%t", view.Status, votes, view.Killed)
 }
 
-// standing is what the page of an approval asks for while somebody looks at it.
+// standing is the current state of an approval, for which its page polls.
 type standing struct {
 	Mark string `json:"mark"`
 	Open bool   `json:"open"`
-	Says string `json:"says"`
-	Next string `json:"next,omitempty"` // address of the next one to decide
+	Says string `json:"says"`           // to show if Mark has changed
+	Next string `json:"next,omitempty"` // address of the next approval to decide
 }
 
-// showStanding answers the script of an approval's page. The page works without it.
+// showStanding answers the script of an approval's page. The page also works without the script.
 func showStanding(v *visit) error {
 	if v.caller == nil {
 		return fault.Errorf(fault.CodeUnauthenticated, "you are not signed in, or your session has ended")
@@ -44,7 +43,7 @@ func showStanding(v *visit) error {
 	if err != nil {
 		return err
 	}
-	now := standing{Mark: mark(view), Open: view.Status.Open(), Says: saysStanding(view)}
+	now := standing{Mark: mark(view), Open: view.Status.Open(), Says: changeNotice(view)}
 	if !now.Open {
 		next, err := v.nextWaiting(caller, id)
 		if err != nil {
@@ -62,34 +61,34 @@ func showStanding(v *visit) error {
 	return nil
 }
 
-// saysStanding is for somebody who sees an earlier standing.
-func saysStanding(view *service.ApprovalView) string {
+// changeNotice returns the message for somebody whose page shows an earlier state.
+func changeNotice(view *service.ApprovalView) string {
 	by := ""
 	if view.Reviewer != nil {
-		by = " by " + given(view.Reviewer.Name).Text
+		by = " by " + agentText(view.Reviewer.Name).Text
 	}
 	switch view.Status {
 	case ledger.ApprovalApproved:
-		return "This was approved" + by + " meanwhile."
+		return "This has been approved" + by + "."
 	case ledger.ApprovalDenied:
-		return "This was denied" + by + " meanwhile."
+		return "This has been denied" + by + "."
 	case ledger.ApprovalTimedOut:
-		return "This has expired meanwhile."
+		return "This has expired."
 	case ledger.ApprovalCancelled:
-		return "This was cancelled meanwhile."
+		return "This has been cancelled."
 	}
-	return "Something about this changed meanwhile."
+	return "This has changed."
 }
 
-// nextApproval is what is offered to somebody who is done with one.
+// nextApproval is the next approval that a reviewer can decide.
 type nextApproval struct {
 	ID        ledger.ApprovalID
 	Statement statement
-	More      count // that wait besides
+	More      count // further approvals that wait
 }
 
-// nextWaiting finds the most urgent approval, other than the given one, that the caller
-// can decide; nil where there is none.
+// nextWaiting returns the most urgent approval, other than the given one, that the caller can decide.
+// It returns nil if there is none.
 func (v *visit) nextWaiting(caller *service.Caller, than ledger.ApprovalID) (*nextApproval, error) {
 	if !caller.Role.Includes(ledger.RoleMember) {
 		return nil, nil
@@ -103,7 +102,7 @@ func (v *visit) nextWaiting(caller *service.Caller, than ledger.ApprovalID) (*ne
 		switch {
 		case row.ID == than || !choiceOf(caller, row.ApprovalView).Approve:
 		case next == nil:
-			next = &nextApproval{ID: row.ID, Statement: state(row.ApprovalView, row.Recipients), More: count{Over: list.Over}}
+			next = &nextApproval{ID: row.ID, Statement: statementOf(row.ApprovalView, row.Recipients), More: count{Over: list.Over}}
 		default:
 			next.More.N++
 		}

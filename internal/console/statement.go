@@ -10,12 +10,12 @@ import (
 	"countersign/internal/service"
 )
 
-// statement says in one sentence what an agent asks for. It is for reading only: what is
-// decided is the payload.
+// statement says in one sentence what an agent wants to do. It is only a summary: a decision is about
+// the payload.
 type statement []phrase
 
-// phrase is a part of a statement. Given marks a text that the agent chose, which a page
-// must set apart: an agent may call itself "clerk wants to pay 1.00 USD to Ann".
+// phrase is a part of a statement. Given marks a text from the agent, which a page must set apart: an
+// agent may call itself "clerk wants to pay 1.00 USD to Ann".
 type phrase struct {
 	Text  string
 	Given bool
@@ -29,16 +29,15 @@ func (s statement) String() string {
 	return text.String()
 }
 
-// longestGiven bounds each of the agent's texts in a statement, in characters.
-const longestGiven = 60
+// maxAgentText is the maximum length of each text from the agent in a statement, in characters.
+const maxAgentText = 60
 
-// given is a text of the agent's in one line: bounded, and with what a browser would not
-// show written out.
-func given(text string) phrase {
-	return phrase{Text: clip(visible(strings.Join(strings.Fields(text), " ")), longestGiven), Given: true}
+// agentText returns a text from the agent as one short line with invisible characters escaped.
+func agentText(text string) phrase {
+	return phrase{Text: clip(visible(strings.Join(strings.Fields(text), " ")), maxAgentText), Given: true}
 }
 
-// clip cuts a text after so many characters, and shows that it did.
+// clip shortens a text to most characters. It adds an ellipsis if it cuts something off.
 func clip(text string, most int) string {
 	n := 0
 	for i := range text {
@@ -50,14 +49,14 @@ func clip(text string, most int) string {
 	return text
 }
 
-// state makes the statement of an approval.
-func state(view *service.ApprovalView, found recipients) statement {
+// statementOf returns the statement of an approval.
+func statementOf(view *service.ApprovalView, found recipients) statement {
 	facts := &view.Reserved.Facts
 	wants := " wants to "
 	if !view.Status.Open() {
 		wants = " wanted to "
 	}
-	s := statement{given(view.AgentName), {Text: wants}}
+	s := statement{agentText(view.AgentName), {Text: wants}}
 	pays := paymentOf(view.ActionName)
 	switch {
 	case pays != nil && facts.Amount != nil:
@@ -68,14 +67,14 @@ func state(view *service.ApprovalView, found recipients) statement {
 		return append(s, describe(view.ActionName, facts, found)...)
 	}
 	if found.First != "" {
-		s = append(s, phrase{Text: pays.side}, given(found.First))
+		s = append(s, phrase{Text: pays.side}, agentText(found.First))
 	}
 	return s
 }
 
-// describe says of an action that is no payment what is known of it.
+// describe returns the end of the statement for an action that is not a payment.
 func describe(action string, facts *ledger.Facts, found recipients) (s statement) {
-	s = statement{{Text: "run "}, given(action)}
+	s = statement{{Text: "run "}, agentText(action)}
 	if facts.Amount != nil {
 		s = append(s, phrase{Text: " for " + money(facts.Amount) + " USD"})
 	}
@@ -85,12 +84,12 @@ func describe(action string, facts *ledger.Facts, found recipients) (s statement
 	switch {
 	case found.First == "":
 	case found.To:
-		s = append(s, phrase{Text: " to "}, given(found.First))
+		s = append(s, phrase{Text: " to "}, agentText(found.First))
 	default:
-		s = append(s, phrase{Text: ", naming "}, given(found.First))
+		s = append(s, phrase{Text: ", naming "}, agentText(found.First))
 	}
 	if found.Object != "" {
-		s = append(s, phrase{Text: ": "}, given(found.Object))
+		s = append(s, phrase{Text: ": "}, agentText(found.Object))
 	}
 	return s
 }
@@ -102,7 +101,7 @@ func counted(n int64, noun string) string {
 	return thousands(n) + " " + noun + "s"
 }
 
-// payment is how a statement says that money moves, and to whom.
+// payment is the verb for a payment, and the preposition before its recipient.
 type payment struct{ verb, side string }
 
 var (
@@ -112,17 +111,17 @@ var (
 	spending     = &payment{"spend", " at "}
 )
 
-// payments are the words in the name of an action that say that it moves money.
+// payments are the words in an action's name that mean that it moves money.
 var payments = map[string]*payment{
 	"pay": paying, "payment": paying, "payments": paying, "payout": paying, "payouts": paying, "remit": paying, "disburse": paying,
 	"transfer": transferring, "wire": transferring, "refund": refunding, "reimburse": refunding,
 	"buy": spending, "purchase": spending,
 }
 
-// paymentOf finds such a word in the name of an action, nil where it has none.
+// paymentOf looks for a word of payments in the name of an action. It returns nil if there is none.
 func paymentOf(action string) *payment {
 	split := func(r rune) bool { return !unicode.IsLetter(r) }
-	for word := range strings.FieldsFuncSeq(camelWords(clip(action, longestGiven)), split) {
+	for word := range strings.FieldsFuncSeq(camelWords(clip(action, maxAgentText)), split) {
 		if found := payments[strings.ToLower(word)]; found != nil {
 			return found
 		}
@@ -130,7 +129,7 @@ func paymentOf(action string) *payment {
 	return nil
 }
 
-// camelWords parts the words of a name like sendPayment.
+// camelWords separates the words of a name like sendPayment with spaces.
 func camelWords(name string) string {
 	var parted strings.Builder
 	lower := false
@@ -144,35 +143,36 @@ func camelWords(name string) string {
 	return parted.String()
 }
 
-// recipients are what a payload calls the other side, by the usual names of its members.
+// recipients are the recipients that a payload names in members with common names.
 type recipients struct {
 	First  string
-	Others int    // different ones that the payload names too
-	To     bool   // something goes to the first
-	Object string // what else the action is about: a command, a statement, an address
+	Others int    // further, different recipients
+	To     bool   // something is sent to First
+	Object string // what else the action is about, such as a command or a URL
 }
 
-// recipientNames are looked for in this order, in lower case and without separators.
+// recipientNames are the names of members for recipients, most important first, in lower case and
+// without separators.
 var recipientNames = []string{
 	"payee", "payeename", "beneficiary", "beneficiaryname", "recipient", "recipientname", "recipients", "supplier", "suppliername", "vendor",
 	"vendorname", "merchant", "merchantname", "creditor", "counterparty", "to", "sendto", "destination", "toaccount",
 }
 
-// addressed are those of them to whom something is sent.
+// addressed are the recipientNames to which something is sent.
 var addressed = []string{"recipient", "recipientname", "recipients", "to", "sendto", "destination", "toaccount"}
 
 var objectNames = []string{"command", "cmd", "sql", "statement", "query", "url", "path", "file", "table", "resource", "target"}
 
-// mostMembers bounds how much of a payload is searched for names.
-const mostMembers = 1000
+// maxMembers is the maximum number of members of a payload that are searched.
+const maxMembers = 1000
 
-// findRecipients looks into an object and the objects in it.
+// findRecipients searches an object and its nested objects for recipients.
 func findRecipients(payload []byte) (found recipients) {
 	v, err := canon.Parse(payload)
 	if err != nil {
-		return recipients{} // erased, or not shown
+		return recipients{} // the payload was erased or is not shown
 	}
-	left := mostMembers
+	left := maxMembers
 	byName := make(map[string][]string)
 	collectNames(v, byName, &left, 0)
 	different := make(map[string]bool)
@@ -216,7 +216,7 @@ func collectNames(v canon.Value, into map[string][]string, left *int, depth int)
 	}
 }
 
-// texts are the texts that a member's value is known by: itself, the items of a list, or
+// texts returns the texts that identify a member's value: the string itself, the items of an array, or
 // the name in an object.
 func texts(v canon.Value) (found []string) {
 	switch v.Kind() {
@@ -225,7 +225,7 @@ func texts(v canon.Value) (found []string) {
 			found = append(found, text)
 		}
 	case canon.Array:
-		for _, item := range v.Items()[:min(len(v.Items()), mostMembers)] {
+		for _, item := range v.Items()[:min(len(v.Items()), maxMembers)] {
 			if item.Kind() != canon.Array {
 				found = append(found, texts(item)...)
 			}

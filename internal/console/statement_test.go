@@ -33,7 +33,7 @@ func asked(t *testing.T, agent, action, payload string) *service.ApprovalView {
 func TestStatement(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 500)
-	cut := strings.Repeat("x", longestGiven) + "…"
+	cut := strings.Repeat("x", maxAgentText) + "…"
 	for name, c := range map[string]struct{ agent, action, payload, want string }{
 		"a payment":            {"clerk", "pay_supplier", `{"amount_usd":18450.75,"supplier":"Northern Machines Ltd"}`, "clerk wants to pay 18,450.75 USD to Northern Machines Ltd"},
 		"in camel case":        {"clerk", "sendPayment", `{"amount_usd":9000,"to":"Ann"}`, "clerk wants to pay 9,000.00 USD to Ann"},
@@ -54,7 +54,7 @@ func TestStatement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			view := asked(t, c.agent, c.action, c.payload)
-			if diff := cmp.Diff(c.want, state(view, findRecipients(view.Payload)).String()); diff != "" {
+			if diff := cmp.Diff(c.want, statementOf(view, findRecipients(view.Payload)).String()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -68,7 +68,7 @@ func TestStatementMarksWhatTheAgentWrote(t *testing.T) {
 	view := asked(t, "clerk wants to pay 1.00 USD to Ann. It", "pay", `{"amount_usd":9000,"payee":"Eve"}`)
 	view.Status = ledger.ApprovalDenied
 	want := statement{{"clerk wants to pay 1.00 USD to Ann. It", true}, {" wanted to ", false}, {"pay 9,000.00 USD", false}, {" to ", false}, {"Eve", true}}
-	if diff := cmp.Diff(want, state(view, findRecipients(view.Payload))); diff != "" {
+	if diff := cmp.Diff(want, statementOf(view, findRecipients(view.Payload))); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -102,12 +102,12 @@ func TestFieldsAreTheWholePayload(t *testing.T) {
 		{Name: "j", Text: "[]"}, {Name: "k", Text: `\u202e`},
 		{Name: "l", Within: []field{{Name: "1", Within: []field{{Name: "2", Within: []field{{Name: "3", Within: []field{{Name: "4", Within: []field{{Name: "5", Text: `{"6":"deepest"}`}}}}}}}}}}},
 	}
-	if diff := cmp.Diff(want, fieldsOf([]byte(payload), longestPayload)); diff != "" {
+	if diff := cmp.Diff(want, fieldsOf([]byte(payload), maxPayload)); diff != "" {
 		t.Error(diff)
 	}
-	many := `{"a":[` + strings.TrimSuffix(strings.Repeat("1,", mostFields), ",") + `]}`
-	for _, other := range []string{many, `[]`, `"text"`, ``, `{"a":"` + strings.Repeat("x", longestPayload) + `"}`} {
-		if got := fieldsOf([]byte(other), longestPayload); got != nil {
+	many := `{"a":[` + strings.TrimSuffix(strings.Repeat("1,", maxFields), ",") + `]}`
+	for _, other := range []string{many, `[]`, `"text"`, ``, `{"a":"` + strings.Repeat("x", maxPayload) + `"}`} {
+		if got := fieldsOf([]byte(other), maxPayload); got != nil {
 			t.Errorf("%.40s is laid out as %d fields", other, len(got))
 		}
 	}

@@ -8,22 +8,22 @@ import (
 	"countersign/internal/service"
 )
 
-// tamperBanner stands on every page while tampering is known that nobody has
+// tamperBanner is shown on every page while there are findings of tampering that nobody has
 // acknowledged.
 type tamperBanner struct {
 	Open  int
-	Since *ledger.Time // of the oldest; nil where no row says it that can be believed
+	Since *ledger.Time // of the oldest finding; nil if no authentic finding is open
 }
 
-// tamperBanner is for members and admins. A page is shown without it when the findings
-// cannot be read: the store's failures show by themselves.
+// tamperBanner returns the banner for members and admins, or nil. If the findings cannot be read, the
+// page is shown without it: a failing store is reported elsewhere.
 func (v *visit) tamperBanner() *tamperBanner {
 	if v.caller == nil || !v.caller.Role.Includes(ledger.RoleMember) {
 		return nil
 	}
 	findings, err := v.console.service.Findings(v.r.Context(), v.caller)
 	if err != nil {
-		v.console.log.LogAttrs(v.r.Context(), slog.LevelWarn, "findings of tampering could not be read", slog.String("request_id", v.id), slog.Any("error", err))
+		v.console.log.LogAttrs(v.r.Context(), slog.LevelWarn, "cannot read findings of tampering", slog.String("request_id", v.id), slog.Any("error", err))
 		return nil
 	}
 	banner := new(tamperBanner)
@@ -42,19 +42,19 @@ func (v *visit) tamperBanner() *tamperBanner {
 	return banner
 }
 
-// findingsPage bounds what is shown at once.
+// findingsPage is the maximum number of findings on the page.
 const findingsPage = 200
 
-// tampering is the page that lists what was found.
+// tampering is the page of findings.
 type tampering struct {
 	Findings []findingRow
-	More     int // that are not shown
+	More     int // findings that are not shown
 }
 
 type findingRow struct {
 	*service.Finding
-	ID   string // the beginning of it, which names it
-	Link string // to what it is about, "" for none
+	ID   string // the short id
+	Link string // to the record that the finding is about, or ""
 }
 
 func showTampering(v *visit) error {

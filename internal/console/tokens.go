@@ -16,16 +16,15 @@ import (
 
 const tokensPage = 50
 
-// shareForm issues a public link for one artifact.
+// shareForm is the form to issue a public link for an artifact.
 type shareForm struct {
 	Artifact string
 	ID       uuid.UUID
-	// Once makes sending the form again find the same link instead of issuing
-	// another.
+	// Once is the idempotency key, so that a form sent twice does not issue two links.
 	Once string
 }
 
-// shareForm is nil for those who cannot issue links.
+// shareForm returns nil unless the caller is an admin.
 func (v *visit) shareForm(caller *service.Caller, artifact string, id uuid.UUID) *shareForm {
 	if !caller.Role.Includes(ledger.RoleAdmin) {
 		return nil
@@ -89,15 +88,15 @@ func (v *visit) loadTokens(caller *service.Caller, page *linksView) error {
 	if err != nil {
 		return err
 	}
-	var place *ledger.TokenID
+	var from *ledger.TokenID
 	if before != uuid.Nil {
-		place, page.Newest = &ledger.TokenID{UUID: before}, page.Path
+		from, page.Newest = &ledger.TokenID{UUID: before}, page.Path
 	}
 	list := v.console.service.Tokens
 	if page.Shares {
 		list = v.console.service.Shares
 	}
-	tokens, err := list(v.r.Context(), caller, place, tokensPage+1)
+	tokens, err := list(v.r.Context(), caller, from, tokensPage+1)
 	if err != nil {
 		return err
 	}
@@ -173,7 +172,7 @@ func (v *visit) linkRequest(sent form, names []string) (canon.Value, error) {
 	if days := sent.text("days"); days != "" {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 1 || n > 3650 {
-			return canon.Value{}, fault.Errorf(fault.CodeInvalid, "a link can end after 1 to 3650 days; go back and choose")
+			return canon.Value{}, fault.Errorf(fault.CodeInvalid, "a link can expire after 1 to 3650 days; go back and choose")
 		}
 		// Count from the end of the day, so that a form sent again asks for the same expiry.
 		const day = ledger.Time(24 * 60 * 60 * 1000)
@@ -182,7 +181,7 @@ func (v *visit) linkRequest(sent form, names []string) (canon.Value, error) {
 	return request(members)
 }
 
-// here is an address where this browser reaches the server: the others do so too.
+// here returns the full address of a path on this server, with the host name that the browser used.
 func (v *visit) here(path string) string {
 	link := url.URL{Scheme: "http", Host: v.r.Host, Path: path}
 	if v.console.secure(v.r) {

@@ -7,9 +7,9 @@ import (
 	"countersign/internal/ledger"
 )
 
-// verifyPage is the form, and the verdict once it was sent. The form is a POST:
-// a receipt's id opens a public route, and has no place in an address bar, a
-// history or another server's log.
+// verifyPage is the form and, once it was sent, the verdict. The form uses POST because anyone with a
+// receipt's id can check the receipt. The id must not end up in the address bar, the history or a
+// server's log.
 type verifyPage struct {
 	Given string
 	Fault string
@@ -33,12 +33,12 @@ func verify(v *visit) error {
 	page := verifyPage{Given: form.text("receipt_id")}
 	id, err := ledger.ParseID(page.Given)
 	if err != nil {
-		page.Fault = "This is not a receipt id. One has 36 characters: digits, the letters a to f, and hyphens. A receipt number (CSN-…) is only a label."
+		page.Fault = "This is not a receipt id. An id has 36 characters: digits, the letters a to f, and hyphens. A receipt number (CSN-…) is only a label."
 		return v.show(http.StatusUnprocessableEntity, "verify.html", verifyTitle, page)
 	}
 	page.Check, err = v.console.service.CheckReceipt(v.r.Context(), ledger.ReceiptID{UUID: id})
 	if codeOf(err) == fault.CodeNotFound {
-		page.Fault = "There is no receipt with this id here. Compare it with the one you were given; if they agree, the receipt is from another server, or it is gone."
+		page.Fault = "This server has no receipt with this id. Compare it with the id that you received. If they are the same, the receipt is from another server, or it was deleted."
 		return v.show(http.StatusNotFound, "verify.html", verifyTitle, page)
 	}
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 	"countersign/internal/service"
 )
 
-// visit is one request and its answer.
+// visit is one request from a browser and its response. It is used by one goroutine.
 type visit struct {
 	console *Console
 	w       http.ResponseWriter
 	r       *http.Request
 	route   *route
 	id      string
-	caller  *service.Caller // nil while nobody is signed in
-	ended   error           // why the browser's session has ended, where that is worth saying
-	// organization is the caller's; nil for agents, who see only what they asked.
+	caller  *service.Caller // nil if nobody is signed in
+	ended   error           // why the session has ended, if the page should say so
+	// organization is the caller's. It is nil for agents, who see only their own approvals.
 	organization *ledger.Organization
-	status       int
+	status       int // of the response; 0 until it is sent
 }
 
-// serve is the one handler that every route goes through.
+// serve returns the handler of a route. All routes share it.
 func (c *Console) serve(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -44,7 +44,7 @@ func (c *Console) serve(route route) http.Handler {
 			v.fail(err)
 		}
 		took := time.Since(began)
-		if broken { // a part of another page is on its way: it must not pass for whole
+		if broken { // part of the page was sent: abort, so that it is not taken for complete
 			c.observe.Request(route.pattern, http.StatusInternalServerError, took)
 			panic(http.ErrAbortHandler)
 		}
@@ -58,7 +58,7 @@ func (c *Console) serve(route route) http.Handler {
 const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// guard sets the headers that every answer carries.
+// guard sets the headers of every response.
 func (v *visit) guard() {
 	header := v.w.Header()
 	header.Set("X-Request-Id", v.id)
@@ -67,19 +67,19 @@ func (v *visit) guard() {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "no-referrer")
 	if v.r.Header.Get("Sec-Fetch-Site") == "" {
-		// A browser says this only to addresses that it trusts: TLS, and its own
-		// machine. On any other, the Origin of a form is all that tells our forms
-		// from a stranger's, and under no-referrer a browser withholds it.
+		// Browsers send Sec-Fetch-Site only over TLS and to localhost. On other connections, only
+		// the Origin header tells our forms from those of other sites, and browsers withhold it
+		// under no-referrer.
 		header.Set("Referrer-Policy", "same-origin")
 	}
 }
 
-// attempt handles the request. A handler that panics has failed as others do: the browser
-// is shown a page, and the log says where.
+// attempt handles the request. A panic of the handler is logged with its stack and returned as an
+// error, so that the browser gets a page.
 func (v *visit) attempt() (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			v.console.log.LogAttrs(v.r.Context(), slog.LevelError, "a request panicked", slog.String("request_id", v.id),
+			v.console.log.LogAttrs(v.r.Context(), slog.LevelError, "request panicked", slog.String("request_id", v.id),
 				slog.String("route", v.route.pattern), slog.String("stack", string(debug.Stack())))
 			err = problem.ErrPanicked
 		}
@@ -89,7 +89,7 @@ func (v *visit) attempt() (err error) {
 
 func (v *visit) handle() error {
 	if err := v.console.origins.Check(v.r); err != nil {
-		return fault.Errorf(fault.CodeForbidden, "the form was sent from another site, or the browser did not say from where; open the page here and send it again")
+		return fault.Errorf(fault.CodeForbidden, "the form came from another site, or the browser did not say where it came from; open the page here and send the form again")
 	}
 	if !v.route.asset {
 		if err := v.identify(); err != nil {
@@ -99,7 +99,7 @@ func (v *visit) handle() error {
 	return v.route.handle(v)
 }
 
-// page is what the layout needs; each page's own content stands in Body.
+// page is the data of the layout. Body is the data of the page's own template.
 type page struct {
 	Title      string
 	Pattern    string // of the route
@@ -108,14 +108,14 @@ type page struct {
 	Role       ledger.Role
 	Member     bool
 	Admin      bool
-	KillSwitch *ledger.KillSwitch // nil while it is not active
-	Tampering  *tamperBanner      // nil while there is none to show
-	Once       string             // tells a form of this page from the same one on the next
+	KillSwitch *ledger.KillSwitch // nil if it is not active
+	Tampering  *tamperBanner      // nil if there is nothing to show
+	Once       string             // unique for each rendered page, to detect a form that is sent twice
 	Body       any
 }
 
-// Here is the value of aria-current for the navigation's entry at an address: "page" on
-// that page, "true" on one that belongs to it, "" elsewhere.
+// Here returns the aria-current of a navigation link: "page" on the page itself, "true" on a page
+// below it, and "" elsewhere.
 func (p page) Here(address string) string {
 	switch {
 	case p.Pattern == address:
@@ -126,8 +126,8 @@ func (p page) Here(address string) string {
 	return ""
 }
 
-// show renders a page. It does so before anything is sent: a page is whole, or
-// it is an error.
+// show renders a page completely before it sends anything, so that the browser gets either the whole
+// page or an error page.
 func (v *visit) show(status int, name, title string, body any) error {
 	p := page{Title: title, Pattern: v.route.pattern, Once: v.id, Body: body}
 	if v.caller != nil {
@@ -152,18 +152,18 @@ func (v *visit) write(status int, contentType string, body []byte) {
 	v.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	v.w.WriteHeader(status)
 	if _, err := v.w.Write(body); err != nil {
-		v.console.log.Debug("answer not delivered", "request_id", v.id)
+		v.console.log.Debug("response not delivered", "request_id", v.id)
 	}
 }
 
-// seeOther sends the browser on after a form, so that reloading repeats nothing.
+// seeOther redirects the browser after a form, so that a reload does not send the form again.
 func (v *visit) seeOther(path string) {
 	v.status = http.StatusSeeOther
 	v.w.Header().Set("Location", path)
 	v.w.WriteHeader(v.status)
 }
 
-// pathID reads an id of the route.
+// pathID reads an id from the path.
 func (v *visit) pathID(name string) (uuid.UUID, error) {
 	id, err := ledger.ParseID(v.r.PathValue(name))
 	if err != nil {
@@ -172,7 +172,7 @@ func (v *visit) pathID(name string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// readID reads an id's place in a list, zero for none.
+// readID reads the position in a list that is an id. It returns the zero id if there is none.
 func (v *visit) readID(name string) (uuid.UUID, error) {
 	text := v.r.URL.Query().Get(name)
 	if text == "" {
@@ -180,7 +180,7 @@ func (v *visit) readID(name string) (uuid.UUID, error) {
 	}
 	id, err := ledger.ParseID(text)
 	if err != nil {
-		return uuid.Nil, errPlace
+		return uuid.Nil, errPosition
 	}
 	return id, nil
 }

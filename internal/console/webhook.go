@@ -8,23 +8,23 @@ import (
 	"countersign/internal/service"
 )
 
-// webhookView is an endpoint with the log of its deliveries.
+// webhookView is the page of an endpoint and its deliveries.
 type webhookView struct {
 	Webhook    *service.Webhook
 	Deliveries []deliveryRow
-	Test       *deliveryRow // the test that was just made
-	Queued     bool         // a message was just queued once more
+	Test       *deliveryRow // the test that was just sent
+	Queued     bool         // a message was just queued again
 }
 
 type deliveryRow struct{ *service.WebhookDelivery }
 
-// Took is how long the attempt took.
+// Took returns the duration of the attempt.
 func (d deliveryRow) Took() time.Duration {
 	return time.Duration(d.Duration) * time.Millisecond
 }
 
-// mostDeliveries is all that the log of an endpoint keeps.
-const mostDeliveries = 200
+// maxDeliveries is the number of deliveries that the service keeps for an endpoint.
+const maxDeliveries = 200
 
 func (v *visit) webhook() (*service.Caller, ledger.WebhookID, error) {
 	caller, err := v.admin()
@@ -44,11 +44,11 @@ func showWebhook(v *visit) error {
 	if page.Webhook, err = v.console.service.Webhook(v.r.Context(), caller, id); err != nil {
 		return err
 	}
-	if page.Webhook.Tampered { // the list says what to do about it
+	if page.Webhook.Tampered { // the list explains what to do
 		v.seeOther("/webhooks")
 		return nil
 	}
-	deliveries, err := v.console.service.WebhookDeliveries(v.r.Context(), caller, id, nil, mostDeliveries)
+	deliveries, err := v.console.service.WebhookDeliveries(v.r.Context(), caller, id, nil, maxDeliveries)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func showWebhook(v *visit) error {
 	return v.show(http.StatusOK, "webhook.html", "Webhook", page)
 }
 
-// testWebhook delivers a test and leads to its result in the log.
+// testWebhook sends a test message and redirects to its result.
 func testWebhook(v *visit) error {
 	caller, id, err := v.webhook()
 	if err != nil {

@@ -8,20 +8,20 @@ import (
 	"countersign/internal/service"
 )
 
-// kinds are what an endpoint can ask to be told of.
+// kinds are the events that an endpoint can subscribe to.
 var kinds = []string{
 	"chain.completed", "chain.auto_paused", "approval.requested", "approval.escalated", "approval.decided", "approval.timed_out",
 	"kill_switch.activated", "kill_switch.deactivated", "ledger.tamper_found",
 }
 
-// webhooksView lists the endpoints, and shows the secret of one that was just made.
+// webhooksView is the page of endpoints. It also shows the secret of one that was just created.
 type webhooksView struct {
 	Webhooks []*service.Webhook
 	Kinds    []kindBox
 	Made     *service.Webhook
 	Secret   ledger.Secret
 	Again    bool   // the form was sent before
-	URL      string // as it was sent, when it was refused
+	URL      string // as it was sent, if it was refused
 	About    string
 	Refusal  *refusal
 }
@@ -49,7 +49,8 @@ func (v *visit) showWebhooks(status int, caller *service.Caller, page *webhooksV
 	return v.show(status, "webhooks.html", "Webhooks", page)
 }
 
-// createWebhook answers with the secret itself: it is nowhere to be found later.
+// createWebhook answers with a page that shows the secret instead of a redirect: it cannot be shown
+// again.
 func createWebhook(v *visit) error {
 	caller, err := v.admin()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"countersign/internal/service"
 )
 
-// words are what the templates say things with.
+// words are the functions of the templates.
 var words = template.FuncMap{
 	"clock":   clock,
 	"plain":   func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
@@ -28,8 +28,8 @@ var words = template.FuncMap{
 	"client":  client,
 }
 
-// clock writes a moment for people. A receipt's times are texts that an altered
-// record may have filled with anything; those are shown as they are.
+// clock formats a time for people. The times of a receipt are texts, and a forged record can contain
+// anything; what is not a time is shown unchanged.
 func clock(moment any) string {
 	text := fmt.Sprint(moment)
 	t, err := ledger.ParseTime(text)
@@ -39,19 +39,19 @@ func clock(moment any) string {
 	return t.Std().Format("2006-01-02 15:04:05 UTC")
 }
 
-// thousands groups digits for the eye.
+// thousands formats a number with thousands separators.
 func thousands(n int64) string { return ledger.GroupThousands(strconv.FormatInt(n, 10)) }
 
 var dollars = regexp.MustCompile(`\b\d{4,}\.\d{2} USD\b`)
 
-// said shows a sentence of the service's. The record keeps its amounts plain; on a
-// page they look as all others do.
+// said formats a message of the service. Recorded messages have amounts without thousands separators;
+// said adds them.
 func said(text string) string {
 	return dollars.ReplaceAllStringFunc(visible(text), ledger.GroupThousands)
 }
 
-// money writes an amount for people. A receipt's amounts are numbers that an
-// altered record may have filled with anything; those are shown as they are.
+// money formats an amount for people. A forged receipt can contain any number; what is not an amount
+// is shown unchanged.
 func money(amount any) string {
 	var exact ledger.Money
 	switch a := amount.(type) {
@@ -69,26 +69,26 @@ func money(amount any) string {
 	return exact.Display()
 }
 
-// document is JSON laid out for reading. Only the beginning of a long one is
-// shown: a page must stay one that a browser can show.
+// document is indented JSON. Only the beginning of a long document is shown, so that browsers can
+// render the page.
 type document struct {
 	Text        string
-	Shown, Size int // bytes of the JSON
+	Shown, Size int // bytes of the JSON before it was indented
 }
 
 const (
-	longestDocument = 4 << 10
-	// longestPayload is for what a person must read before deciding.
-	longestPayload = 256 << 10
+	maxDocument = 4 << 10 // bytes
+	// maxPayload is the limit for a payload that a person must read before deciding, in bytes.
+	maxPayload = 256 << 10
 )
 
-func pretty(data []byte) document { return layOut(data, longestDocument) }
+func pretty(data []byte) document { return layOut(data, maxDocument) }
 
 func layOut(data []byte, longest int) document {
 	text := data[:min(len(data), longest)]
 	d := document{Shown: len(text), Size: len(data)}
 	var laidOut bytes.Buffer
-	// Deep nesting would make far more space than text.
+	// Indenting a deeply nested document would produce far more space than text.
 	if d.Shown == d.Size && json.Indent(&laidOut, data, "", "  ") == nil && laidOut.Len() <= 4*longest {
 		text = laidOut.Bytes()
 	}
@@ -96,8 +96,8 @@ func layOut(data []byte, longest int) document {
 	return d
 }
 
-// visible writes out what a browser would not show, or would obey: characters that
-// turn the direction of a text make a reviewer read another one than is there.
+// visible escapes characters that a browser would hide or obey. For example, characters that change the
+// direction of text can make a reviewer read something else than the text says.
 func visible(text string) string {
 	var shown strings.Builder
 	for _, r := range text {
@@ -110,7 +110,7 @@ func visible(text string) string {
 	return shown.String()
 }
 
-// left says how long it is from now until a moment.
+// left formats the time from now until a deadline.
 func left(until, now ledger.Time) string {
 	span := until.Std().Sub(now.Std())
 	hours, minutes := int(span.Hours()), int(span.Minutes())%60
@@ -128,8 +128,8 @@ func left(until, now ledger.Time) string {
 	}
 }
 
-// client says whether an agent still waits for a decision. One that has gone
-// may come back, and so it is never said to be gone.
+// client says whether an agent still waits for a decision. An agent that stopped polling may come back,
+// so the text never says that it is gone.
 func client(c *service.Attendance, now ledger.Time) string {
 	switch {
 	case c.Waiting:
@@ -141,7 +141,7 @@ func client(c *service.Attendance, now ledger.Time) string {
 	}
 }
 
-// list is a slice of which only the beginning is shown.
+// list is the beginning of a slice, with the number of elements that are not shown.
 type list[T any] struct {
 	Shown []T
 	More  int
