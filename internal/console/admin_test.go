@@ -23,7 +23,7 @@ func TestPoliciesAreReadCheckedAndPut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
-	member.get(t, "/policies").expect(t, http.StatusOK, "under the built-in defaults alone", "v0&#43;").without(t, "<textarea")
+	member.get(t, "/policies").expect(t, http.StatusOK, "Only the built-in rules apply", "v0&#43;").without(t, "<textarea")
 	draft := func(text, format string) url.Values {
 		return url.Values{"document": {strings.ReplaceAll(text, "\n", "\r\n")}, "format": {format}}
 	}
@@ -35,12 +35,12 @@ func TestPoliciesAreReadCheckedAndPut(t *testing.T) {
 		member.post(t, path, draft(rules, "yaml")).expect(t, http.StatusForbidden, "for admins")
 	}
 	admin.post(t, "/policies/check", draft(rules, "yaml")).expect(t, http.StatusOK, "✓ Checked", "no-deletes", "not in force yet", "action.action_name")
-	member.get(t, "/policies").expect(t, http.StatusOK, "under the built-in defaults alone")
+	member.get(t, "/policies").expect(t, http.StatusOK, "Only the built-in rules apply")
 	admin.post(t, "/policies", draft(rules, "yaml")).expect(t, http.StatusSeeOther)
-	put := member.get(t, "/policies").expect(t, http.StatusOK, "no-deletes", "in force", "nothing is deleted").without(t, "built-in defaults alone")
+	put := member.get(t, "/policies").expect(t, http.StatusOK, "no-deletes", "in force", "nothing is deleted").without(t, "Only the built-in rules apply")
 	version := html.UnescapeString(regexp.MustCompile(`/policies/versions/[^"]+`).FindString(put.body))
-	admin.get(t, "/policies").expect(t, http.StatusOK, "action.action_name == &#39;delete_all&#39;\n    decision: deny", "begins as the set in force")
-	member.get(t, version).expect(t, http.StatusOK, "no-deletes", "in force", "delete_all", "document as it was put")
+	admin.get(t, "/policies").expect(t, http.StatusOK, "action.action_name == &#39;delete_all&#39;\n    decision: deny", "starts as a copy of the set in force")
+	member.get(t, version).expect(t, http.StatusOK, "no-deletes", "in force", "delete_all", ">The document<")
 	w.signedIn(t, w.rival, ledger.RoleAdmin).get(t, version).expect(t, http.StatusNotFound)
 	if event := w.record(t, w.acme, w.open(t, w.acme, "tidy"), strings.Replace(harmless, "look_up", "delete_all", 1)); event.Status != ledger.EventDenied {
 		t.Errorf("under the set, the action is %s", event.Status)
@@ -83,9 +83,9 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 		admin.post(t, "/api-keys", admin.fill(t, "/api-keys", bad)).expect(t, http.StatusUnprocessableEntity, `role="alert"`, bad.Get("name")).without(t, "csk_"+"x")
 	}
 	form := admin.fill(t, "/api-keys", url.Values{"name": {hostile}, "role": {"agent"}})
-	text := shownOnce(t, admin.post(t, "/api-keys", form).expect(t, http.StatusCreated, "shown this once").without(t, "<script>"))
+	text := shownOnce(t, admin.post(t, "/api-keys", form).expect(t, http.StatusCreated, "Copy it now. It cannot be shown again").without(t, "<script>"))
 	// A reload sends the form again, and makes nothing.
-	admin.post(t, "/api-keys", form).expect(t, http.StatusCreated, "was sent before").without(t, text)
+	admin.post(t, "/api-keys", form).expect(t, http.StatusCreated, "was already sent").without(t, text)
 	if keys, err := w.service.APIKeys(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), ledger.KeyID{}, 100); err != nil || len(keys) != 4 {
 		t.Errorf("%d keys after a reload: %v", len(keys), err)
 	}
@@ -120,7 +120,7 @@ func TestAdminsMakeSignInLinks(t *testing.T) {
 	form := admin.fill(t, "/api-keys", nil)
 	w.signedIn(t, w.rival, ledger.RoleAdmin).post(t, here, form).expect(t, http.StatusNotFound)
 	link := shownOnce(t, admin.post(t, here, form).expect(t, http.StatusCreated, "works once"))
-	admin.post(t, here, form).expect(t, http.StatusCreated, "was sent before").without(t, "#csl_")
+	admin.post(t, here, form).expect(t, http.StatusCreated, "was already sent").without(t, "#csl_")
 	if !strings.HasPrefix(link, w.server.URL+"/sign-in#csl_") {
 		t.Fatalf("the link is not to this server: %d characters", len(link))
 	}
@@ -187,8 +187,8 @@ func TestWebhooksAreAddedTestedAndDeleted(t *testing.T) {
 		admin.post(t, "/webhooks", admin.fill(t, "/webhooks", bad)).expect(t, http.StatusUnprocessableEntity, `role="alert"`, bad.Get("url"), "None yet")
 	}
 	form := admin.fill(t, "/webhooks", url.Values{"url": {"https://hooks.example/in"}, "description": {hostile}, "events": {"approval.requested", "approval.decided"}})
-	secret := shownOnce(t, admin.post(t, "/webhooks", form).expect(t, http.StatusCreated, "shown this once"))
-	admin.post(t, "/webhooks", form).expect(t, http.StatusCreated, "was sent before").without(t, secret)
+	secret := shownOnce(t, admin.post(t, "/webhooks", form).expect(t, http.StatusCreated, "Copy it now. It cannot be shown again"))
+	admin.post(t, "/webhooks", form).expect(t, http.StatusCreated, "was already sent").without(t, secret)
 	admin.get(t, "/webhooks").expect(t, http.StatusOK, "https://hooks.example/in", "approval.requested, approval.decided", "&lt;script&gt;").without(t, secret, "<script>", "<img src=x")
 	hooks, err := w.service.Webhooks(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin))
 	if err != nil || len(hooks) != 1 {
@@ -197,7 +197,7 @@ func TestWebhooksAreAddedTestedAndDeleted(t *testing.T) {
 	here, stranger := "/webhooks/"+hooks[0].ID.String(), w.signedIn(t, w.rival, ledger.RoleAdmin)
 	stranger.post(t, here+"/test", nil).expect(t, http.StatusNotFound)
 	stranger.post(t, here+"/delete", nil).expect(t, http.StatusNotFound)
-	admin.get(t, here).expect(t, http.StatusOK, "Nothing was delivered yet", "https://hooks.example/in", "&lt;script&gt;").without(t, "<script>")
+	admin.get(t, here).expect(t, http.StatusOK, "No deliveries yet", "https://hooks.example/in", "&lt;script&gt;").without(t, "<script>")
 	tested := admin.get(t, admin.post(t, here+"/test", nil).expect(t, http.StatusSeeOther).Header.Get("Location")).
 		expect(t, http.StatusOK, "✓ The test was delivered: the receiver answered 204", "webhook.test", "Send again")
 	again := regexp.MustCompile(here + `/deliveries/[^"]+`).FindString(tested.body)
@@ -222,14 +222,14 @@ func TestPublicLinksAreIssuedAndRevoked(t *testing.T) {
 	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
 	stranger := w.signedIn(t, w.rival, ledger.RoleAdmin)
 	for artifact, path := range map[string]string{"approval": page(asked.ID), "receipt": "/receipts/" + receipt.String()} {
-		member.get(t, path).expect(t, http.StatusOK).without(t, "Issue a public link")
-		offered := admin.get(t, path).expect(t, http.StatusOK, "Issue a public link")
+		member.get(t, path).expect(t, http.StatusOK).without(t, "Create public link")
+		offered := admin.get(t, path).expect(t, http.StatusOK, "Create public link")
 		form := url.Values{"days": {"30"}}
 		for _, hidden := range regexp.MustCompile(`name="(artifact_type|artifact_id|once)" value="([^"]+)"`).FindAllStringSubmatch(offered.body, -1) {
 			form.Set(hidden[1], hidden[2])
 		}
 		stranger.post(t, "/public-links", form).expect(t, http.StatusNotFound)
-		link := shownOnce(t, admin.post(t, "/public-links", form).expect(t, http.StatusCreated, "shown this once"))
+		link := shownOnce(t, admin.post(t, "/public-links", form).expect(t, http.StatusCreated, "Copy it now. It cannot be shown again"))
 		token, found := strings.CutPrefix(link, w.server.URL+"/public/v2/verify/")
 		if !found {
 			t.Fatalf("the link is not to this server: %d characters", len(link))
@@ -239,7 +239,7 @@ func TestPublicLinksAreIssuedAndRevoked(t *testing.T) {
 			t.Fatalf("the link shows %v: %v", result, err)
 		}
 		// A form sent again finds the link, and has nothing to show.
-		admin.post(t, "/public-links", form).expect(t, http.StatusCreated, "shown before").without(t, token)
+		admin.post(t, "/public-links", form).expect(t, http.StatusCreated, "already created and shown").without(t, token)
 		form.Set("once", "")
 		admin.post(t, "/public-links", form).expect(t, http.StatusUnprocessableEntity)
 		listed := admin.get(t, "/public-links").expect(t, http.StatusOK, path, ">active<").without(t, token)
@@ -268,7 +268,7 @@ func TestImportedApprovalsAreShown(t *testing.T) {
 	admin, member, stranger := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.rival, ledger.RoleAdmin)
 	const path = "/imported-approvals"
 	member.get(t, "/approvals").expect(t, http.StatusOK).without(t, path)
-	member.get(t, path).expect(t, http.StatusOK, "None were imported")
+	member.get(t, path).expect(t, http.StatusOK, "No approvals were imported")
 	from, lines := servicetest.NewElsewhere(t), []string{}
 	for range 26 {
 		_, line := from.Decide(func(a *ledger.Approval) { a.AgentName = "<script>alert(1)</script>" })
@@ -285,7 +285,7 @@ func TestImportedApprovalsAreShown(t *testing.T) {
 		t.Errorf("the last page has %d rows, want 1", rows)
 	}
 	member.get(t, path+"?after=x").expect(t, http.StatusUnprocessableEntity)
-	stranger.get(t, path).expect(t, http.StatusOK, "None were imported")
+	stranger.get(t, path).expect(t, http.StatusOK, "No approvals were imported")
 	w.signedIn(t, w.acme, ledger.RoleAgent).get(t, path).expect(t, http.StatusForbidden)
 	w.browser(t).get(t, path).expect(t, http.StatusUnauthorized)
 	key := "/signing-keys/" + imported.Keys[0].ID.String()

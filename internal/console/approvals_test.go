@@ -44,7 +44,7 @@ func TestReviewerDecides(t *testing.T) {
 				t.Errorf("the decision leads to %q, want %q", to, here)
 			}
 			member.get(t, here).expect(t, http.StatusOK, c.says, c.does, "I called them", "verified", "signature valid").without(t, ">Approve<", ">Deny<", "What it will do")
-			member.get(t, "/approvals").expect(t, http.StatusOK, "Nothing waits", here, "by the member", "pay-the-bills", "<bdi>ACME Ltd</bdi>", "<title>Approvals")
+			member.get(t, "/approvals").expect(t, http.StatusOK, "Nothing is waiting", here, "by the member", "pay-the-bills", "<bdi>ACME Ltd</bdi>", "<title>Approvals")
 			decided := w.view(t, w.acme, asked.ID)
 			if decided.Status != c.status || decided.Comment != "I called them" || decided.Reviewer.Name != "the member" {
 				t.Errorf("stored is %s by %v with %q", decided.Status, decided.Reviewer, decided.Comment)
@@ -66,16 +66,16 @@ func TestReviewersAreToldWhatIsNotBound(t *testing.T) {
 	ask := func(payload string) *service.ApprovalView {
 		return w.waits(t, w.acme, strings.Replace(payment, `"to":"ACME Ltd"`, payload, 1))
 	}
-	const alarm = "not bound to this action by a digest"
-	member.get(t, page(ask(`"to":"ACME Ltd"`).ID)).expect(t, http.StatusOK).without(t, alarm, "bound by digests")
+	const alarm = "not covered by a digest"
+	member.get(t, page(ask(`"to":"ACME Ltd"`).ID)).expect(t, http.StatusOK).without(t, alarm, "covered by digests")
 	bound := ask(`"password":"hunter2"`)
-	member.get(t, page(bound.ID)).expect(t, http.StatusOK, "bound by digests", *bound.RedactionsSHA256).without(t, alarm)
-	member.get(t, page(ask(`"to":"[REDACTED]"`).ID)).expect(t, http.StatusOK, alarm, "<code>/to</code>").without(t, "bound by digests, with", "and other")
+	member.get(t, page(bound.ID)).expect(t, http.StatusOK, "covered by digests", *bound.RedactionsSHA256).without(t, alarm)
+	member.get(t, page(ask(`"to":"[REDACTED]"`).ID)).expect(t, http.StatusOK, alarm, "<code>/to</code>").without(t, "covered by digests, whose", "and others")
 	var many []string
 	for i := range 12 {
 		many = append(many, fmt.Sprintf(`"n%02d":"cut...[truncated]"`, i))
 	}
-	member.get(t, page(ask(strings.Join(many, ",")).ID)).expect(t, http.StatusOK, alarm, "<code>/n09</code>", "and other").without(t, "<code>/n10</code>")
+	member.get(t, page(ask(strings.Join(many, ",")).ID)).expect(t, http.StatusOK, alarm, "<code>/n09</code>", "and others").without(t, "<code>/n10</code>")
 }
 
 // A decision that is not possible is refused with the reason, changes nothing and
@@ -131,7 +131,7 @@ func TestDecisionsThatAreRefused(t *testing.T) {
 		},
 		{
 			name: "a form that is too large", form: url.Values{"comment": {strings.Repeat("x", 300_000)}},
-			status: http.StatusRequestEntityTooLarge, says: "more than 262144 bytes", stands: ledger.ApprovalPending,
+			status: http.StatusRequestEntityTooLarge, says: "larger than 262144 bytes", stands: ledger.ApprovalPending,
 		},
 		{
 			name:   "the chain is completed",
@@ -197,9 +197,9 @@ func TestTwoPeopleApprove(t *testing.T) {
 	here := page(asked.ID)
 	first.get(t, here).expect(t, http.StatusOK, "two people have to approve")
 	first.post(t, here+"/approve", decision(asked, "fine by me")).expect(t, http.StatusSeeOther)
-	first.get(t, here).expect(t, http.StatusOK, "One of two approvals is given", "the member approved", "fine by me", "You gave the first of two", ">Deny<").without(t, ">Approve<")
+	first.get(t, here).expect(t, http.StatusOK, "One of two approvals given", "the member approved", "fine by me", "You gave the first of two", ">Deny<").without(t, ">Approve<")
 	first.post(t, here+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
-	second.get(t, here).expect(t, http.StatusOK, "One of two approvals is given", ">Approve<")
+	second.get(t, here).expect(t, http.StatusOK, "One of two approvals given", ">Approve<")
 	if got := w.view(t, w.acme, asked.ID); !got.Status.Open() {
 		t.Fatalf("one person made the approval %s", got.Status)
 	}
@@ -221,9 +221,9 @@ func TestAYesThatDoesNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
-	member.get(t, here).expect(t, http.StatusOK, "No approval counts any more", "the leaver approved", "the key was revoked", "Two people have", ">Approve<")
+	member.get(t, here).expect(t, http.StatusOK, "No approval counts any longer", "the leaver approved", "the key was revoked", "Two people have", ">Approve<")
 	member.post(t, here+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
-	member.get(t, here).expect(t, http.StatusOK, "One of two approvals is given", "the key was revoked", "You gave the first of two")
+	member.get(t, here).expect(t, http.StatusOK, "One of two approvals given", "the key was revoked", "You gave the first of two")
 }
 
 // A yes that the rules deny by now is refused with what to do, and the page says by
@@ -238,7 +238,7 @@ func TestTheRulesChangedWhileItWaited(t *testing.T) {
 	}
 	member, here := w.signedIn(t, w.acme, ledger.RoleMember), page(asked.ID)
 	member.post(t, here+"/approve", decision(asked, "")).expect(t, http.StatusConflict, "denies the action now", "record the action again", "✗ Denied by the rule freeze")
-	member.get(t, here).expect(t, http.StatusOK, "✗ Denied by the rule freeze", "othing is paid in May", "have an admin change the rule").without(t, ">Approve<", ">Deny<")
+	member.get(t, here).expect(t, http.StatusOK, "✗ Denied by the rule freeze", "othing is paid in May", "an admin has to change the rule").without(t, ">Approve<", ">Deny<")
 }
 
 // An agent sees only the approvals of its own chains and decides none. Strangers see
@@ -254,8 +254,8 @@ func TestApprovalsByRole(t *testing.T) {
 	const ok, missing, unauthorized = http.StatusOK, http.StatusNotFound, http.StatusUnauthorized
 	agent.get(t, "/approvals").expect(t, ok, here, "send_payment")
 	agent.get(t, here).expect(t, ok, "an agent’s key").without(t, ">Approve<", ">Deny<", "/chains/")
-	otherAgent.get(t, "/approvals").expect(t, ok, "Nothing waits").without(t, "send_payment")
-	stranger.get(t, "/approvals").expect(t, ok, "Nothing waits").without(t, "send_payment")
+	otherAgent.get(t, "/approvals").expect(t, ok, "Nothing is waiting").without(t, "send_payment")
+	stranger.get(t, "/approvals").expect(t, ok, "Nothing is waiting").without(t, "send_payment")
 	nobody.get(t, "/approvals").expect(t, unauthorized).without(t, "send_payment")
 	for b, status := range map[*browser]int{otherAgent: missing, stranger: missing, nobody: unauthorized} {
 		b.get(t, here).expect(t, status).without(t, "send_payment")
@@ -300,7 +300,7 @@ func TestApprovalsAreFilteredAndTurned(t *testing.T) {
 			member.post(t, page(asked.ID)+"/"+verb, decision(asked, "")).expect(t, http.StatusSeeOther)
 		}
 	}
-	member.get(t, "/approvals").expect(t, http.StatusOK, "pay-00", "Time left", "pay-22", "Settled lately")
+	member.get(t, "/approvals").expect(t, http.StatusOK, "pay-00", "Time left", "pay-22", "Recently settled")
 	member.get(t, "/approvals?status=approved").expect(t, http.StatusOK, "pay-01").without(t, "pay-00", "pay-02")
 	all := member.get(t, "/approvals?status=all").expect(t, http.StatusOK, "pay-22", "pay-03").without(t, "pay-02")
 	member.get(t, next(t, all)).expect(t, http.StatusOK, "pay-02", "pay-00", "← Newest").without(t, "pay-03")
@@ -336,7 +336,7 @@ func TestLargePayloadIsReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
-	for size, says := range map[int]string{50_000: `&#34;amount_usd&#34;: 9000`, 400_000: "You see the first 262144 of 400"} {
+	for size, says := range map[int]string{50_000: `&#34;amount_usd&#34;: 9000`, 400_000: "Only the first 262144 of 400"} {
 		body := fmt.Sprintf(`{"agent_name":"a","action_type":"tool_call","action_name":"pay","payload":{"amount_usd":9000,"text":%q}}`, strings.Repeat("x", size))
 		asked := w.waits(t, w.acme, body)
 		member.get(t, page(asked.ID)).expect(t, http.StatusOK, says, asked.PayloadSHA256)

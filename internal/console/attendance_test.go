@@ -27,7 +27,7 @@ func TestReviewersSeeWhoWaits(t *testing.T) {
 		agent.get(t, "/approvals").expect(t, http.StatusOK, here).without(t, "has never asked", "is waiting<", "last asked")
 		agent.get(t, here).expect(t, http.StatusOK).without(t, "has never asked", "is waiting<", "last asked")
 	}
-	says("has never asked for the answer")
+	says("has never asked for the decision")
 	if _, err := w.service.Approval(t.Context(), w.caller(t, w.acme), asked.ID, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestAdminsAreToldThatEscalationsReachNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
-	const said = "Nobody is told when an approval escalates"
+	const said = "Nobody is notified when an approval escalates"
 	for _, path := range []string{"/approvals", "/settings"} {
 		admin.get(t, path).expect(t, http.StatusOK, said, "name no fallback approvers", "<code>approval.escalated</code>", "/settings#fallback", "<code>--smtp-url-file</code>")
 	}

@@ -51,7 +51,7 @@ func TestBudgetsAreEdited(t *testing.T) {
 	check(daily, monthly)
 
 	w.spend(t, w.acme)
-	admin.get(t, "/settings").expect(t, http.StatusOK, "What is used of the budgets", "200.00 USD of 250.50 USD", "50.50 USD left", "agent a", "600 tokens of 1,000 tokens", "<meter")
+	admin.get(t, "/settings").expect(t, http.StatusOK, "Use of budgets", "200.00 USD of 250.50 USD", "50.50 USD left", "agent a", "600 tokens of 1,000 tokens", "<meter")
 
 	set(map[string]string{"budget_0_name": ""})
 	check(monthly)

@@ -56,12 +56,12 @@ func TestOverviewShowsWhatNeedsAPerson(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.settings(t, w.acme, `{"auto_pause":{"max_events":1}}`)
 	member, admin := w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.acme, ledger.RoleAdmin)
-	member.get(t, "/").expect(t, http.StatusOK, "under the built-in defaults alone", `<a href="/approvals">0</a>`).without(t, "Paused chains", "Waiting for a person", "evaluation mode is shadow")
+	member.get(t, "/").expect(t, http.StatusOK, "Only the built-in rules apply", `<a href="/approvals">0</a>`).without(t, "Paused chains", "Waiting for a person", "evaluation mode is shadow")
 	asked := w.waits(t, w.acme, payment)
 	paused := w.open(t, w.acme, "runaway", `{}`, `{}`)
 	resume := "/chains/" + paused.String() + "/resume"
 	member.get(t, "/").expect(t, http.StatusOK, `<a href="/approvals">1</a>`, page(asked.ID), "send_payment", "Paused chains", "limit of 1 events").without(t, resume)
-	member.get(t, "/chains/"+paused.String()).expect(t, http.StatusOK, "Paused by itself", "limit of 1 events").without(t, resume)
+	member.get(t, "/chains/"+paused.String()).expect(t, http.StatusOK, "Paused automatically", "limit of 1 events").without(t, resume)
 	admin.get(t, "/").expect(t, http.StatusOK, resume)
 	admin.get(t, "/chains/"+paused.String()).expect(t, http.StatusOK, resume)
 
@@ -69,12 +69,12 @@ func TestOverviewShowsWhatNeedsAPerson(t *testing.T) {
 	w.signedIn(t, w.rival, ledger.RoleAdmin).post(t, resume, nil).expect(t, http.StatusNotFound)
 	admin.post(t, "/chains/nonsense/resume", nil).expect(t, http.StatusNotFound)
 	admin.post(t, resume, nil).expect(t, http.StatusSeeOther)
-	admin.get(t, "/chains/"+paused.String()).expect(t, http.StatusOK).without(t, "Paused by itself")
+	admin.get(t, "/chains/"+paused.String()).expect(t, http.StatusOK).without(t, "Paused automatically")
 	admin.post(t, resume, nil).expect(t, http.StatusConflict, "The chain is not paused")
 
 	w.govern(t, w.acme, `["the member"]`)
 	w.settings(t, w.acme, `{"evaluation_mode":"shadow"}`)
-	member.get(t, "/").expect(t, http.StatusOK, "evaluation mode is shadow").without(t, "built-in defaults")
+	member.get(t, "/").expect(t, http.StatusOK, "evaluation mode is shadow").without(t, "Only the built-in rules apply")
 }
 
 // The pages of a chain and of its receipt show each approval and how it ended.
@@ -91,7 +91,7 @@ func TestChainAndReceiptShowApprovals(t *testing.T) {
 	}
 	member, here := w.signedIn(t, w.acme, ledger.RoleMember), "/chains/"+chain.String()
 	member.get(t, here).expect(t, http.StatusOK, "awaiting approval", ">waiting</a>", "financial_approval_threshold", "flagged", "is not on the allowlist",
-		"asked by the rule", "Limits in force", "approval above 5,000.00 USD", "approval above 10,000.00 USD", "<dd>example.com</dd>")
+		"required by the rule", "Limits in force", "approval above 5,000.00 USD", "approval above 10,000.00 USD", "<dd>example.com</dd>")
 	asked, err := w.service.ChainApprovals(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), chain)
 	if err != nil || len(asked.Shown) != 3 {
 		t.Fatalf("%v wait: %v", asked, err)
@@ -105,5 +105,5 @@ func TestChainAndReceiptShowApprovals(t *testing.T) {
 			`"badge denied"`, `"badge cancelled"`, "pay_late").without(t, ">waiting</a>")
 	}
 	// The badge says how it ended, and that somebody was asked is its history.
-	member.get(t, here).expect(t, http.StatusOK, `"badge allowed"`, "a person was asked: <a href=", ">approved</a>", ">denied</a>").without(t, "awaiting approval")
+	member.get(t, here).expect(t, http.StatusOK, `"badge allowed"`, "approval: <a href=", ">approved</a>", ">denied</a>").without(t, "awaiting approval")
 }

@@ -38,7 +38,7 @@ func TestApprovalPageTellsWhatHappenedBefore(t *testing.T) {
 	w := newWorld(t, setup{})
 	member, agent := w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.acme, ledger.RoleAgent)
 	long := w.busy(t, w.acme, 7)
-	member.get(t, page(long.ID)).expect(t, http.StatusOK, "<dt>run</dt><dd>W46</dd>", "month-end", "production", "What happened before in this chain", "step-3", "step-7", "has 2 earlier").
+	member.get(t, page(long.ID)).expect(t, http.StatusOK, "<dt>run</dt><dd>W46</dd>", "month-end", "production", "Earlier in this chain", "step-3", "step-7", "has 2 more before them").
 		without(t, "step-2", "step-1")
 	agent.get(t, page(long.ID)).expect(t, http.StatusOK, "Northern Machines Ltd").without(t, "W46", "month-end", "step-7")
 	member.get(t, page(w.busy(t, w.acme, 0).ID)).expect(t, http.StatusOK, "the chain’s first action")
@@ -103,10 +103,10 @@ func TestWarningsComeFirst(t *testing.T) {
 	w := newWorld(t, setup{})
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
 	for says, more := range map[string]string{
-		"names another recipient too":          `,"payee":"Eve"`,
-		"names 2 other recipients too":         `,"payee":"Eve","recipient":"Mallory"`,
-		"not bound to this action by a digest": `,"note":"[REDACTED]"`,
-		"You see the first 262144 of 300":      `,"text":"` + strings.Repeat("x", 300_000) + `"`,
+		"also names another recipient":  `,"payee":"Eve"`,
+		"also names 2 other recipients": `,"payee":"Eve","recipient":"Mallory"`,
+		"not covered by a digest":       `,"note":"[REDACTED]"`,
+		"Only the first 262144 of 300":  `,"text":"` + strings.Repeat("x", 300_000) + `"`,
 	} {
 		asked := w.waits(t, w.acme, strings.Replace(payment, `"to":"ACME Ltd"`, `"to":"ACME Ltd"`+more, 1))
 		above, _, _ := strings.Cut(member.get(t, page(asked.ID)).expect(t, http.StatusOK).body, "What it will do")
@@ -137,14 +137,14 @@ func TestTheNextApprovalIsOffered(t *testing.T) {
 		decide *service.ApprovalView
 		says   []string
 	}{
-		{first, []string{page(second.ID), "Next: <bdi>clerk</bdi> wants to pay 18,450.75 USD to <bdi>Northern Machines Ltd</bdi>", "1 more after it"}},
+		{first, []string{page(second.ID), "Next: <bdi>clerk</bdi> wants to pay 18,450.75 USD to <bdi>Northern Machines Ltd</bdi>", "1 more waiting"}},
 		{second, []string{page(third.ID), "Next:", "Harbour Tools"}},
-		{third, []string{"No other waits for you"}},
+		{third, []string{"Nothing else is waiting for you"}},
 	} {
 		member.post(t, page(step.decide.ID)+"/deny", decision(step.decide, "")).expect(t, http.StatusSeeOther)
 		member.get(t, page(step.decide.ID)).expect(t, http.StatusOK, step.says...)
 	}
-	w.signedIn(t, w.acme, ledger.RoleAgent).get(t, page(first.ID)).expect(t, http.StatusOK).without(t, "Next:", "No other waits")
+	w.signedIn(t, w.acme, ledger.RoleAgent).get(t, page(first.ID)).expect(t, http.StatusOK).without(t, "Next:", "Nothing else is waiting")
 }
 
 // How an approval stands is told to those who see its page, and to no one else.
@@ -233,7 +233,7 @@ func TestBrowserSaysThatItWasDecidedElsewhere(t *testing.T) {
 	b.follow(t, chromedp.Click(chromedp.CSS("#meanwhile a")), page(next.ID))
 	b.says(t, "Northern Machines Ltd")
 	b.follow(t, chromedp.Click(chromedp.CSS("button.approve")), page(next.ID))
-	b.says(t, "✓ Approved by the member", "No other waits for you")
+	b.says(t, "✓ Approved by the member", "Nothing else is waiting for you")
 	b.quiet(t)
 }
 
@@ -253,7 +253,7 @@ func TestBrowserGoesOnToTheNext(t *testing.T) {
 	b.says(t, "✓ Approved", "Next: clerk wants to pay 18,450.75 USD to Northern Machines Ltd")
 	b.follow(t, chromedp.Click(chromedp.CSS(".next a")), page(second.ID))
 	b.follow(t, chromedp.Click(chromedp.CSS("button.deny")), page(second.ID))
-	b.says(t, "✗ Denied", "No other waits for you")
+	b.says(t, "✗ Denied", "Nothing else is waiting for you")
 	b.quiet(t)
 }
 

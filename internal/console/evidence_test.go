@@ -23,7 +23,7 @@ func TestAnyoneChecksAReceipt(t *testing.T) {
 		t.Helper()
 		return auditor.post(t, "/check", url.Values{"receipt_id": {id}})
 	}
-	check(receipt.String()).expect(t, http.StatusOK, "This receipt is valid", "CSN-", chain.String(), "the events and\n    approvals behind it").
+	check(receipt.String()).expect(t, http.StatusOK, "This receipt is valid", "CSN-", chain.String(), "its events\n    and its approvals").
 		without(t, "audited", "acme", "not valid", "Not checked")
 	check(" "+receipt.String()+"\n").expect(t, http.StatusOK, "This receipt is valid")
 	check("00000000-0000-4000-8000-000000000000").expect(t, http.StatusNotFound, "no receipt with this id")
@@ -53,12 +53,12 @@ func TestReceiptPageJudgesTheRecordAndItsLinks(t *testing.T) {
 	look(2).expect(t, http.StatusOK, "is valid", "none: this is the newest").without(t, "✗")
 
 	w.store.rewrite(receipts[1], "second", "s3cond")
-	look(0).expect(t, http.StatusOK, "is not valid", "Its own signature matches", "✗ broken", "clerk")
-	look(1).expect(t, http.StatusOK, "is not valid", "Its signature does not match", "nothing of it is shown", "✗ broken").without(t, "s3cond", "clerk")
-	look(2).expect(t, http.StatusOK, "is not valid", "Its own signature matches", "✗ broken", "clerk")
+	look(0).expect(t, http.StatusOK, "is not valid", "Its signature matches, but", "✗ broken", "clerk")
+	look(1).expect(t, http.StatusOK, "is not valid", "Its signature does not match", "The stored record was changed, so it is not shown", "✗ broken").without(t, "s3cond", "clerk")
+	look(2).expect(t, http.StatusOK, "is not valid", "Its signature matches, but", "✗ broken", "clerk")
 
 	w.store.rewrite(receipts[1], `{"agents_involved"`, `{"agents_involved":[],"agents_involved"`)
-	look(1).expect(t, http.StatusOK, "is not valid", "nothing of it is shown")
+	look(1).expect(t, http.StatusOK, "is not valid", "The stored record was changed, so it is not shown")
 }
 
 // The page of a chain shows its events and, once it is sealed, whether its receipt

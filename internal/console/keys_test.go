@@ -29,7 +29,7 @@ func TestKeysHaveOwnersAgentsAndAnEnd(t *testing.T) {
 	form := admin.fill(t, "/api-keys", url.Values{
 		"name": {"worker"}, "role": {"agent"}, "owner": {hostile}, "agents": {"intern\r\n\r\n " + hostile + " \r\nINTERN"}, "days": {"90"},
 	})
-	text := shownOnce(t, admin.post(t, "/api-keys", form).expect(t, http.StatusCreated, "shown this once").without(t, "<script>"))
+	text := shownOnce(t, admin.post(t, "/api-keys", form).expect(t, http.StatusCreated, "Copy it now. It cannot be shown again").without(t, "<script>"))
 	keys, err := w.service.APIKeys(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), ledger.KeyID{}, 100)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestKeysAreRotated(t *testing.T) {
 	}
 	text := shownOnce(t, admin.post(t, here, form).expect(t, http.StatusOK, "has a new secret", "old secret works until"))
 	// A reload sends the form again, and changes nothing.
-	admin.post(t, here, form).expect(t, http.StatusOK, "was sent before").without(t, text)
+	admin.post(t, here, form).expect(t, http.StatusOK, "was already sent").without(t, text)
 	for name, held := range map[string]string{"new": text, "old": key.Text.Reveal()} {
 		if caller, err := w.service.Authenticate(t.Context(), held); err != nil || caller.Key != key.Record.ID {
 			t.Errorf("the %s secret is %v: %v", name, caller, err)
@@ -141,7 +141,7 @@ func TestBrowserManagesKeys(t *testing.T) {
 			ask[bool](t, b, `document.getElementById("days").value = "90", true`)
 			b.fits(t, "the form")
 			b.follow(t, chromedp.Click(chromedp.CSS(`form[action="/api-keys"] button`)), "/api-keys")
-			b.says(t, "The key nightly is made", "csk_", "long-owner-", "intern", trap)
+			b.says(t, "The key nightly was created", "csk_", "long-owner-", "intern", trap)
 			b.fits(t, "the new key")
 			rotate := `document.querySelectorAll('form[action$="/rotate"]')`
 			ask[bool](t, b, `document.querySelectorAll("details").forEach(d => d.open = true), true`)

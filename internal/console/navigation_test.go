@@ -18,8 +18,8 @@ func TestChainsAndReceiptsHavePages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
-	member.get(t, "/chains").expect(t, http.StatusOK, "No chain yet")
-	member.get(t, "/receipts").expect(t, http.StatusOK, "No receipt yet")
+	member.get(t, "/chains").expect(t, http.StatusOK, "No chains yet")
+	member.get(t, "/receipts").expect(t, http.StatusOK, "No receipts yet")
 	for i := range 23 {
 		w.complete(t, w.acme, w.open(t, w.acme, fmt.Sprintf("chain-%02d", i)))
 	}

@@ -211,7 +211,10 @@ func readPosition(query url.Values, name string) (int64, error) {
 
 func (p overviewPosition) withChain(id *ledger.ChainID) overviewPosition { p.chain = id; return p }
 
-func (p overviewPosition) withReceipt(sequence int64) overviewPosition { p.receipt = sequence; return p }
+func (p overviewPosition) withReceipt(sequence int64) overviewPosition {
+	p.receipt = sequence
+	return p
+}
 
 func (p overviewPosition) link(section string) string {
 	query := make(url.Values)

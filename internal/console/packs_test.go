@@ -32,7 +32,7 @@ func TestStarterPoliciesAreOffered(t *testing.T) {
 	admin.post(t, pack, nil).expect(t, http.StatusSeeOther) // a second click
 	admin.get(t, "/policies").expect(t, http.StatusOK, "In force: <code>v1&#43;", "mail to others").without(t, offer, "v2&#43;")
 	admin.get(t, "/").expect(t, http.StatusOK).without(t, offer)
-	admin.get(t, pack).expect(t, http.StatusOK, "has a policy set already").without(t, put)
+	admin.get(t, pack).expect(t, http.StatusOK, "already has a policy set").without(t, put)
 	shell := `{"agent_name":"clerk","action_type":"tool_call","action_name":"bash","payload":{"command":"ls"}}`
 	if event := w.record(t, w.acme, w.open(t, w.acme, "tidy"), shell); event.Status != ledger.EventAwaiting {
 		t.Errorf("under the starter set, a shell command is %s", event.Status)

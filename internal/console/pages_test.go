@@ -94,7 +94,7 @@ func TestOverviewShowsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
-	member.get(t, "/").expect(t, http.StatusOK, "No chain yet", "No receipt yet")
+	member.get(t, "/").expect(t, http.StatusOK, "No chains yet", "No receipts yet")
 	w.open(t, w.acme, "still-running", `{}`, `{}`)
 	receipt := w.complete(t, w.acme, w.open(t, w.acme, "all-done", `{}`))
 	member.get(t, "/").expect(t, http.StatusOK,
@@ -309,7 +309,7 @@ func TestOverviewTellsOfLegacyLinks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
-	const line = "Links by the id of an approval were opened"
+	const line = "Old links that contain the id of an approval were opened"
 	admin.get(t, "/").expect(t, http.StatusOK).without(t, line)
 	for range 2 {
 		w.service.NoteLegacyUse("/public/approvals/{approval_id}", w.caller(t, w.acme).Org)

@@ -136,7 +136,7 @@ func TestBrowserRefreshesTheList(t *testing.T) {
 	b := openTab(t)
 	b.signIn(t, w, ledger.RoleMember)
 	b.do(t, chromedp.Navigate(w.server.URL+"/approvals"))
-	b.says(t, "Nothing waits")
+	b.says(t, "Nothing is waiting")
 	w.waits(t, w.acme, payment)
 	b.do(t, chromedp.WaitVisible(chromedp.CSS(`td a[href^="/approvals/"]`)))
 	b.says(t, "send_payment")
@@ -170,7 +170,7 @@ func TestBrowserAdministersOnAPhone(t *testing.T) {
 	}
 	b.do(t, chromedp.Navigate(w.server.URL+"/api-keys"), chromedp.SendKeys(chromedp.ID("name"), "nightly"))
 	b.follow(t, chromedp.Click(chromedp.CSS(`form[action="/api-keys"] button`)), "/api-keys")
-	b.says(t, "The key nightly is made", "csk_")
+	b.says(t, "The key nightly was created", "csk_")
 	b.fits(t, "the new key")
 	b.do(t, chromedp.Navigate(w.server.URL+"/policies"))
 	ask[string](t, b, `document.getElementById("document").value = ""`)

@@ -31,8 +31,8 @@ func TestSearchBox(t *testing.T) {
 	member.get(t, at("/chains", "run invoice since:2020-01-01")).expect(t, http.StatusOK, "invoice run").without(t, "report 22")
 	first = member.get(t, at("/receipts", "report")).expect(t, http.StatusOK, "-00023", "-00004").without(t, "-00003")
 	member.get(t, next(t, first)).expect(t, http.StatusOK, "-00003", "-00001").without(t, "-00004")
-	member.get(t, at("/approvals", fmt.Sprintf("agent:%q action:%q", asked.AgentName, asked.ActionName))).expect(t, http.StatusOK, page(asked.ID), "Found")
-	member.get(t, at("/approvals", "agent:"+asked.AgentName)+"&status=denied").expect(t, http.StatusOK, "No approval found", "Found among those denied")
+	member.get(t, at("/approvals", fmt.Sprintf("agent:%q action:%q", asked.AgentName, asked.ActionName))).expect(t, http.StatusOK, page(asked.ID), "Search results")
+	member.get(t, at("/approvals", "agent:"+asked.AgentName)+"&status=denied").expect(t, http.StatusOK, "No approval found", "Search results: denied")
 
 	for path, text := range map[string]string{
 		"/chains":    `agent:nobody decision:deny metadata.customer=<b>`,

@@ -127,7 +127,7 @@ func TestBadLinksAreRefused(t *testing.T) {
 	}{
 		{"used", used, http.StatusUnauthorized, "has been used, has expired"},
 		{"expired", expired, http.StatusUnauthorized, "has been used, has expired"},
-		{"unknown", "csl_" + strings.Repeat("0", 43), http.StatusUnauthorized, "never existed"},
+		{"unknown", "csl_" + strings.Repeat("0", 43), http.StatusUnauthorized, "or is wrong"},
 		{"API key", w.acme.keys[ledger.RoleAdmin].Text.Reveal(), http.StatusUnprocessableEntity, "This is an API key"},
 		{"something else", "hello", http.StatusUnprocessableEntity, "not a sign-in link"},
 		{"too long", "csl_" + strings.Repeat("0", 200), http.StatusUnprocessableEntity, "not a sign-in link"},

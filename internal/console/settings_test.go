@@ -64,7 +64,7 @@ func TestSettingsAreChanged(t *testing.T) {
 		form.Set(name, value)
 	}
 	admin.post(t, "/settings", form).expect(t, http.StatusSeeOther)
-	admin.get(t, "/settings?saved=yes").expect(t, http.StatusOK, "These settings hold", "250.5", "example.org")
+	admin.get(t, "/settings?saved=yes").expect(t, http.StatusOK, "Saved. The settings apply", "250.5", "example.org")
 	want := ledger.Settings{
 		EvaluationMode: ledger.Shadow, FinancialThreshold: ledger.MoneyOf(250.5), CumulativeThreshold: ledger.MoneyOf(1000),
 		ExternalDomainsAllowlist: []string{"example.com", "example.org"}, HighRiskAgents: []string{"treasurer"}, ApprovalTimeoutHours: 0.5,

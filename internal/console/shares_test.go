@@ -37,7 +37,7 @@ func TestEvidenceIsDownloadedAndShared(t *testing.T) {
 	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
 	stranger := w.signedIn(t, w.rival, ledger.RoleAdmin)
 
-	admin.get(t, path).expect(t, http.StatusOK, "switched off", `href="/settings#evidence"`).without(t, "Download evidence")
+	admin.get(t, path).expect(t, http.StatusOK, "turned off", `href="/settings#evidence"`).without(t, "Download evidence")
 	admin.get(t, path+"/bundle").expect(t, http.StatusForbidden, "evidence_export")
 	admin.post(t, list, url.Values{"receipt_id": {receipt.String()}, "once": {"o"}}).expect(t, http.StatusForbidden, "evidence_export")
 	w.exports(t, w.acme, ledger.ExportAdmins)
@@ -60,7 +60,7 @@ func TestEvidenceIsDownloadedAndShared(t *testing.T) {
 		form.Set(hidden[1], hidden[2])
 	}
 	stranger.post(t, list, form).expect(t, http.StatusNotFound)
-	link := shownOnce(t, admin.post(t, list, form).expect(t, http.StatusCreated, "shown this once", path))
+	link := shownOnce(t, admin.post(t, list, form).expect(t, http.StatusCreated, "Copy it now. It cannot be shown again", path))
 	text, found := strings.CutPrefix(link, w.server.URL+"/public/shares/")
 	if !found {
 		t.Fatalf("the link is not to this server: %d characters", len(link))
@@ -68,15 +68,15 @@ func TestEvidenceIsDownloadedAndShared(t *testing.T) {
 	if shared, err := w.service.OpenShare(t.Context(), text); err != nil || strings.Contains(string(shared), "planted-note") {
 		t.Errorf("the share serves %d bytes: %v", len(shared), err)
 	}
-	admin.post(t, list, form).expect(t, http.StatusCreated, "shown before").without(t, text)
+	admin.post(t, list, form).expect(t, http.StatusCreated, "already created and shown").without(t, text)
 	form.Set("days", "0")
 	admin.post(t, list, form).expect(t, http.StatusUnprocessableEntity, "1 to 3650 days")
 	admin.get(t, "/public-links").expect(t, http.StatusOK, list, "None yet")
-	listed := admin.get(t, list).expect(t, http.StatusOK, path, ">active<").without(t, text, "serve nothing")
+	listed := admin.get(t, list).expect(t, http.StatusOK, path, ">active<").without(t, text, "do not work at present")
 	revoke := regexp.MustCompile(list + `/[0-9a-f-]+/revoke`).FindString(listed.body)
 	stranger.post(t, revoke, nil).expect(t, http.StatusNotFound)
 	w.exports(t, w.acme, ledger.ExportOff)
-	admin.get(t, list).expect(t, http.StatusOK, "serve nothing", revoke)
+	admin.get(t, list).expect(t, http.StatusOK, "do not work at present", revoke)
 	admin.post(t, revoke, nil).expect(t, http.StatusSeeOther)
 	admin.get(t, list).expect(t, http.StatusOK, ">revoked<").without(t, revoke)
 	if strings.Contains(w.log.String(), text) {
@@ -101,7 +101,7 @@ func TestBrowserSharesAReceipt(t *testing.T) {
 	b.says(t, "Download evidence", "Without payloads")
 	fits("receipt")
 	b.follow(t, chromedp.Click(chromedp.CSS(`form[action="/public-links/shares"] button`)), "/public-links/shares")
-	b.says(t, "shown this once", "Copy")
+	b.says(t, "Copy it now. It cannot be shown again", "Copy")
 	fits("shares")
 	b.quiet(t)
 }

@@ -135,7 +135,7 @@ func client(c *service.Attendance, now ledger.Time) string {
 	case c.Waiting:
 		return "is waiting"
 	case c.LastPolledAt == nil:
-		return "has never asked for the answer"
+		return "has never asked for the decision"
 	default:
 		return "last asked " + left(now, *c.LastPolledAt) + " ago, may have given up"
 	}
