@@ -303,7 +303,7 @@ func (a *API) escalationCheck(ctx context.Context) (readinessCheck, error) {
 	case len(unheard) > 0:
 		return readinessCheck{
 			Name: "escalation", Status: "degraded", reason: &readinessReason{reasonEscalation, len(unheard)},
-			Detail: fmt.Sprintf("in %d of %d organizations nobody is told when an approval escalates: see countersign doctor", len(unheard), organizations),
+			Detail: fmt.Sprintf("in %d of %d organizations nobody is notified when an approval escalates: see countersign doctor", len(unheard), organizations),
 		}, nil
 	}
 	return readinessCheck{Name: "escalation", Status: "ok"}, nil

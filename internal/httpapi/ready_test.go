@@ -102,7 +102,7 @@ func TestReadinessIsDegradedWhereEscalationsReachNobody(t *testing.T) {
 				t.Errorf("reasons (-want +got):\n%s", diff)
 			}
 		}
-		check("degraded", []reason{{"escalation_without_channel", 2}}, "degraded", "in 2 of 2 organizations nobody is told when an approval escalates")
+		check("degraded", []reason{{"escalation_without_channel", 2}}, "degraded", "in 2 of 2 organizations nobody is notified when an approval escalates")
 		hook := `{"url":"https://hooks.example.com/x","events":["approval.escalated"]}`
 		s.post(t, s.acme.admin, "/v1/webhooks", hook).expect(t, http.StatusCreated)
 		check("degraded", []reason{{"escalation_without_channel", 1}}, "degraded", "in 1 of 2 organizations")
