@@ -370,7 +370,7 @@ func (p *putbackWorld) attack(name string, snapshot int, tables []string, key st
 	t.Helper()
 	// What a finding of the attack before enters in the audit log must not fall between the
 	// copy for undoing and the attack.
-	p.s.WaitForMet()
+	p.s.WaitForFindings()
 	p.keepForUndo(tables)
 	var changed bool
 	if key == "" {
@@ -389,7 +389,7 @@ func (p *putbackWorld) attack(name string, snapshot int, tables []string, key st
 	if found := p.audited(s); changed && found == nil {
 		t.Errorf("%s: the audit finds nothing", name)
 	}
-	s.WaitForMet()
+	s.WaitForFindings()
 	if p.t.Failed() {
 		t.Logf("taken back: killed %t, denies %t, strict %t", p.killed, p.denies, p.strict)
 	}
