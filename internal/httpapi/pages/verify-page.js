@@ -73,11 +73,7 @@
           reasons("fail"),
         ];
       case "no_bundle":
-        return [
-          "This is not an evidence file.",
-          sentence(result.problem) + " Ask for the original file.",
-          [],
-        ];
+        return ["This is not an evidence file.", sentence(result.problem) + " Ask for the original file.", []];
     }
     if (!globalThis.crypto?.subtle) {
       return [
