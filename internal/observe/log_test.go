@@ -26,6 +26,7 @@ func TestMask(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"API key":         {"key csk_" + someText + ".", "key csk_<redacted>."},
 		"public token":    {"/public/v2/verify/cvt_" + someText, "/public/v2/verify/cvt_<redacted>"},
+		"share":           {"/public/shares/cvs_" + someText, "/public/shares/cvs_<redacted>"},
 		"sign-in link":    {"#csl_" + someText, "#csl_<redacted>"},
 		"session":         {"css_" + someText, "css_<redacted>"},
 		"id":              {"receipt " + someID + " is gone", "receipt <redacted> is gone"},
