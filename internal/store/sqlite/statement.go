@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"reflect"
 	"unsafe"
 
 	"github.com/google/uuid"
@@ -103,7 +104,8 @@ func (s *statement) bindOne(index int32, arg any, at uintptr) (used int, err err
 		used = copy(memory(at, len(value)), value)
 		return used, s.check(sqlitelib.Xsqlite3_bind_blob(s.tls, s.handle, index, at, int32(used), static)) //nolint:gosec // at most maxParameters
 	}
-	return 0, fmt.Errorf("parameter %d: %T is not a column type", index, arg)
+	// Not %T with the value: whatever goes to fmt is moved to the heap, here in every call.
+	return 0, fmt.Errorf("parameter %d: %v is not a column type", index, reflect.TypeOf(arg))
 }
 
 // reset makes the statement ready for its next use. It ignores SQLite's result, which
@@ -133,7 +135,7 @@ type row struct {
 func (r row) Scan(targets ...any) error {
 	for i, target := range targets {
 		if !r.assign(int32(r.from+i), target) { //nolint:gosec // a query has few columns
-			return fmt.Errorf("column %d does not fit %T", r.from+i, target)
+			return fmt.Errorf("column %d does not fit %v", r.from+i, reflect.TypeOf(target)) // as in bindOne
 		}
 	}
 	return nil
