@@ -1,5 +1,7 @@
 package canon
 
+import "encoding/hex"
+
 // ObjectWriter appends one canonical object member by member, for records whose
 // members are known: no tree, no reflection, no sorting. The caller names the
 // members in canonical order and with plain ASCII names; tests prove that it did
@@ -80,6 +82,11 @@ func (w *ObjectWriter) Bool(name string, value bool) {
 // Null writes a null member.
 func (w *ObjectWriter) Null(name string) {
 	w.dst = append(w.Name(name), "null"...)
+}
+
+// Hex writes bytes as a string of lower-case hexadecimal digits.
+func (w *ObjectWriter) Hex(name string, value []byte) {
+	w.dst = append(hex.AppendEncode(append(w.Name(name), '"'), value), '"')
 }
 
 // Raw writes a member whose value is canonical JSON already, null for none.

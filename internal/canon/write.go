@@ -24,6 +24,26 @@ func (v Value) Append(dst []byte) []byte {
 	}
 }
 
+// Bytes returns the canonical text of v.
+func (v Value) Bytes() []byte { return v.Append(make([]byte, 0, v.length())) }
+
+// length estimates the length of the canonical text of v, in bytes. It does not
+// count escapes.
+func (v Value) length() int {
+	const number, punctuation = 8, 4 // a usual number; quotes, colon and comma
+	n := len(v.str) + punctuation
+	if v.kind == Number {
+		n = number
+	}
+	for _, item := range v.Items() {
+		n += item.length()
+	}
+	for i := range v.Members() {
+		n += len(v.children.members[i].Name) + punctuation + v.children.members[i].Value.length()
+	}
+	return n
+}
+
 func appendArray(dst []byte, items []Value) []byte {
 	dst = append(dst, '[')
 	for i := range items {

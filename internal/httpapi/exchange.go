@@ -32,14 +32,22 @@ type exchange struct {
 	reads  *orgSlots       // the request holds one slot; nil if it holds none
 }
 
+// Header values that are the same in every response. The header's own methods would
+// allocate each of them.
+var (
+	nosniff = []string{"nosniff"}
+	noStore = []string{"no-store"}
+)
+
 // serve returns the handler of a route. All routes share it.
 func (a *API) serve(route Route) http.Handler {
 	secret := secretPath(route.Pattern)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		x := &exchange{api: a, w: w, r: r, route: &route, id: a.ids.Next()}
-		w.Header().Set("X-Request-Id", x.id)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
+		header := w.Header()
+		header["X-Request-Id"] = []string{x.id}
+		header["X-Content-Type-Options"] = nosniff
 		if secret {
 			w.Header().Set("Referrer-Policy", "no-referrer")
 			w.Header().Set("X-Robots-Tag", "noindex")
@@ -400,8 +408,8 @@ func (x *exchange) begin(status int, contentType string, length int) {
 	if length >= 0 {
 		header.Set("Content-Length", itoa(length))
 	}
-	if header.Get("Cache-Control") == "" {
-		header.Set("Cache-Control", "no-store")
+	if header["Cache-Control"] == nil {
+		header["Cache-Control"] = noStore
 	}
 	x.w.WriteHeader(status)
 }

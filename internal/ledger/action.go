@@ -113,9 +113,9 @@ func readAction(f *canon.Fields) *Action {
 	action.Facts = classifyAction(action, payload, metadata)
 	action.addFound(f)
 	action.redact(f, payload, metadata)
-	action.Payload = action.payload.Append(nil)
+	action.Payload = action.payload.Bytes()
 	if !metadata.IsNull() {
-		if action.Metadata = action.metadata.Append(nil); len(action.Metadata) > maxMetadata {
+		if action.Metadata = action.metadata.Bytes(); len(action.Metadata) > maxMetadata {
 			f.Fault("metadata", "must be at most %d bytes of JSON", maxMetadata)
 		}
 	}

@@ -67,7 +67,7 @@ func Authentic(keys Keys, org OrgID, purpose Purpose, authenticator, record []by
 func authenticate(keys Keys, org OrgID, purpose Purpose, parts ...[]byte) []byte {
 	keyID := keys.CurrentKey()
 	mac, _ := keys.MAC(keyID, org.UUID, purpose, parts...)
-	return append(mac[:], keyID...)
+	return append(append(make([]byte, 0, len(mac)+len(keyID)), mac[:]...), keyID...)
 }
 
 // authentic reports whether an authenticator is valid for the parts.

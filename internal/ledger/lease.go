@@ -57,7 +57,7 @@ const leaseVersion = 1
 const leaseBody = 1 + 16 + 8 + 8 + 1 + 2 + 8
 
 func (g *leaseGrant) encode() []byte {
-	body := make([]byte, 0, leaseBody+sha256.Size+64)
+	body := make([]byte, 0, leaseBody)
 	body = append(body, leaseVersion)
 	body = append(body, g.chain.UUID[:]...)
 	body = binary.BigEndian.AppendUint64(body, uint64(g.act)) //nolint:gosec // acts are numbered from 1
@@ -70,7 +70,7 @@ func (g *leaseGrant) encode() []byte {
 // id returns the grant with its authenticator, which only the service can compute.
 func (g *leaseGrant) id(keys Keys, org OrgID) string {
 	body := g.encode()
-	return base64.RawURLEncoding.EncodeToString(append(body, authenticate(keys, org, PurposeLease, body)...))
+	return base64.RawURLEncoding.EncodeToString(slices.Concat(body, authenticate(keys, org, PurposeLease, body)))
 }
 
 // readLease parses the id of a lease that was granted to the organization. It returns nil for any

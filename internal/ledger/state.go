@@ -134,8 +134,8 @@ var ErrStateTampered = errors.New("stored record fails its authenticator")
 
 // Encode returns the canonical bytes of the state and their authenticator.
 func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
-	keyID := keys.CurrentKey() // once: a rotation may change it at any time
-	w := canon.BeginObject(make([]byte, 0, 512))
+	keyID := keys.CurrentKey()                   // once: a rotation may change it at any time
+	w := canon.BeginObject(make([]byte, 0, 640)) // a usual state has 550 bytes
 	if s.Abandoned {
 		w.Bool("abandoned", true)
 	}
@@ -149,7 +149,7 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	if s.ContinuedBy != nil {
 		writeID(&w, "continued_by", s.ContinuedBy.UUID)
 	}
-	w.String("digest", hex.EncodeToString(s.Digest[:]))
+	w.Hex("digest", s.Digest[:])
 	w.Int("entries", s.Entries)
 	if s.Failure == nil {
 		w.Null("failure")

@@ -85,6 +85,9 @@ func (c *committer) commitFirst(ctx context.Context, op operation) error {
 func (c *committer) commitCompiled(ctx context.Context, op operation, stop bool) error {
 	for range maxRetries {
 		err := c.await(ctx, &pending{operation: op, stop: stop})
+		if err == nil {
+			return nil
+		}
 		var missing *notCompiled
 		if !errors.As(err, &missing) {
 			return err
@@ -265,22 +268,23 @@ type batch struct {
 	changes        store.Changes
 	live           map[ledger.ChainID]*liveChain
 	order          []*liveChain
-	opened         []*liveChain                          // new chains; no operation of the same batch can name them
-	heads          map[ledger.OrgID]bool                 // changed by this batch
-	orgs           map[ledger.OrgID]*ledger.Organization // changed by this batch
-	policies       map[policyKey]*ledger.Policy          // read or replaced by this batch
-	logs           map[ledger.OrgID]bool                 // changed by this batch
-	keys           map[ledger.KeyID]bool                 // changed by this batch
-	findings       map[store.FindingRef]bool             // changed by this batch
-	approvals      map[ledger.ApprovalID]*liveApproval   // in use by this batch
-	outcomes       []ledger.Outcome                      // decisions of this batch
-	overBudget     []*ledger.Budget                      // exceeded by actions of this batch
-	counters       map[ledger.CounterID]*liveCounter     // in use by this batch
-	loadedCounters map[ledger.CounterID]bool             // requested from the store; nil for none
-	knownCounters  map[ledger.CounterID]bool             // known to this process before the load
-	entries        map[ledger.ChainID]*entryLog          // of chains, as loaded
-	addedAddenda   map[store.EventAt]int                 // how many of the loaded addenda this batch added
-	broken         error                                 // planning failed halfway: nothing may be written
+	opened         []*liveChain                            // new chains; no operation of the same batch can name them
+	heads          map[ledger.OrgID]bool                   // changed by this batch
+	orgs           map[ledger.OrgID]*ledger.Organization   // changed by this batch
+	policies       map[policyKey]*ledger.Policy            // read or replaced by this batch
+	inForce        map[*ledger.Organization]*ledger.Policy // policies under the organizations' settings
+	logs           map[ledger.OrgID]bool                   // changed by this batch
+	keys           map[ledger.KeyID]bool                   // changed by this batch
+	findings       map[store.FindingRef]bool               // changed by this batch
+	approvals      map[ledger.ApprovalID]*liveApproval     // in use by this batch
+	outcomes       []ledger.Outcome                        // decisions of this batch
+	overBudget     []*ledger.Budget                        // exceeded by actions of this batch
+	counters       map[ledger.CounterID]*liveCounter       // in use by this batch
+	loadedCounters map[ledger.CounterID]bool               // requested from the store; nil for none
+	knownCounters  map[ledger.CounterID]bool               // known to this process before the load
+	entries        map[ledger.ChainID]*entryLog            // of chains, as loaded
+	addedAddenda   map[store.EventAt]int                   // how many of the loaded addenda this batch added
+	broken         error                                   // planning failed halfway: nothing may be written
 }
 
 // liveChain is a chain in use by the batch.
@@ -303,6 +307,7 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 		heads:        make(map[ledger.OrgID]bool),
 		orgs:         make(map[ledger.OrgID]*ledger.Organization),
 		policies:     make(map[policyKey]*ledger.Policy),
+		inForce:      make(map[*ledger.Organization]*ledger.Policy),
 		logs:         make(map[ledger.OrgID]bool),
 		keys:         make(map[ledger.KeyID]bool),
 		findings:     make(map[store.FindingRef]bool),

@@ -426,11 +426,26 @@ func (e *notCompiled) Error() string { return "policy " + e.record.Version + " i
 
 // policy returns the set in force for an organization, including earlier changes of this
 // batch. Nothing is decided without it, so an error must end the operation. Call it before the
-// operation changes the batch.
+// operation changes the batch. Operations replace an organization and never change it, so its
+// policy is derived once for all operations of the batch.
 func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
+	if p := b.inForce[org]; p != nil {
+		return p, nil
+	}
+	p, err := b.policySet(org)
+	if err != nil {
+		return nil, err
+	}
+	p = p.Under(&org.Settings)
+	b.inForce[org] = p
+	return p, nil
+}
+
+// policySet is policy before the settings are applied to it.
+func (b *batch) policySet(org *ledger.Organization) (*ledger.Policy, error) {
 	key := policyKey{org.ID, org.Controls.Policy.Version}
 	if p := b.policies[key]; p != nil {
-		return p.Under(&org.Settings), nil
+		return p, nil
 	}
 	p, record, err := b.service.knownPolicy(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 		record, err := b.loaded.Policy(id, number)
@@ -446,7 +461,7 @@ func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
 		return nil, &notCompiled{record}
 	}
 	b.policies[key] = p // for the other operations of the batch, even if it is evicted
-	return p.Under(&org.Settings), nil
+	return p, nil
 }
 
 // knownPolicy returns an organization's set, before the settings are applied to it. If it is

@@ -112,6 +112,9 @@ func (s *policyService) commitExamined(ctx context.Context, op operation, org le
 			}
 		}
 		err := s.commitLoaded(ctx, op)
+		if err == nil {
+			return nil
+		}
 		var missing *notExamined
 		if !errors.As(err, &missing) {
 			return err

@@ -333,9 +333,12 @@ func Visible(err error) error { return visible(err) }
 
 // visible translates a store's error into one that a caller may see.
 func visible(err error) error {
+	if err == nil {
+		return nil
+	}
 	var own *fault.Error
 	switch {
-	case err == nil || errors.As(err, &own):
+	case errors.As(err, &own):
 		return err
 	case errors.Is(err, store.ErrNotFound):
 		return fault.ErrNotFound
