@@ -65,8 +65,12 @@ var peers = []struct {
 	wanted              float64 // how many times its rate the service's should be
 }{
 	{opaName, "opa", "three rules over the action of an event, log level error; nothing is stored", 1.8},
-	{immudbName, "immudb", "an event's bytes under a key of its own, in its default settings: synced, and indexed before it answers", 5},
+	{immudbName, "immudb", fmt.Sprintf("an event's bytes under a key of its own, in its default settings: synced, and indexed before it answers; %d connections", immudbConnections), 5},
 }
+
+// immudbConnections is how many commits immudb accepts at a time in its default settings. It
+// refuses more.
+const immudbConnections = 30
 
 // findPeer finds the newest build of a program: its name, @, and its version.
 func findPeer(dir, name string) (string, error) {
@@ -98,7 +102,11 @@ func (b *bench) measureBeside(ctx context.Context, s *Scenario, targets []*targe
 		targets = append(targets, &target{name: immudbName, server: server})
 	}
 	return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
-		l := b.eventLoad(t, manyConnections)
+		connections := manyConnections
+		if t.name == immudbName {
+			connections = immudbConnections
+		}
+		l := b.eventLoad(t, connections)
 		switch t.name {
 		case opaName:
 			l.session = func(int) session { return newDecisionSession() }
