@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 import countersign
 from conftest import configure
 from countersign import PolicyDecision, exceptions
+from countersign._decision import allowed_locally
 from countersign.testing import FakeService, example_api_key
 
 ACTION = ("clerk", "tool_call", "pay", {"amount_usd": 5})
@@ -94,6 +96,27 @@ def test_a_decision_has_the_defaults_of_the_specification() -> None:
         assert getattr(decision, name) is None
     assert decision.shadow_decision is None
     assert decision.estimated_cost_usd is None
+
+
+def test_a_local_decision_is_one_like_any_other() -> None:
+    made = allowed_locally("safe", "local_fast_path", "chn_1", "v1", "key")
+    usual = PolicyDecision(
+        "allow",
+        decision_reason="safe",
+        decision_source="local_fast_path",
+        chain_id="chn_1",
+        policy_version="v1",
+        status="allowed",
+        idempotency_key="key",
+    )
+    assert made == usual
+    assert vars(made) == vars(usual)
+    assert (hash(made), repr(made)) == (hash(usual), repr(usual))
+    assert pickle.loads(pickle.dumps(made)) == copy.copy(made) == usual
+    assert dataclasses.replace(made, status=None) == dataclasses.replace(usual, status=None)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.status = "denied"  # type: ignore[misc]
+    assert allowed_locally("other", "offline_stub", None, None, "k") != made
 
 
 def test_a_decision_that_is_not_understood_is_no_permission() -> None:

@@ -20,7 +20,7 @@ from countersign._approvals import (
 )
 from countersign._clients import Unreachable
 from countersign._config import ChainConfig
-from countersign._decision import DecisionSource, PolicyDecision
+from countersign._decision import DecisionSource, PolicyDecision, allowed_locally
 from countersign._delivery import Delivery
 from countersign._enforce import denial_of
 from countersign._steps import Steps
@@ -276,12 +276,10 @@ class Session(Delivery):
     ) -> PolicyDecision:
         self.outbox.put(action.as_local_event(source, self.binding_key, lease_id))
         self.transport.sender.submit(self)
-        return PolicyDecision(
-            "allow",
-            decision_reason=reason,
-            decision_source=source,
-            chain_id=self.id,
-            policy_version=self.transport.policy_version,
-            status="allowed",
-            idempotency_key=action.wire["idempotency_key"],
+        return allowed_locally(
+            reason,
+            source,
+            self.id,
+            self.transport.policy_version,
+            action.wire["idempotency_key"],
         )
