@@ -141,11 +141,14 @@ class Chain:
             metadata,
             idempotency_key,
         )
-        with session.latch_errors():
+        try:
             decision = session.decide_locally(action)
             if decision is not None:
                 return decision
             return await session.transport.run_async(session.record(action))
+        except Exception as error:
+            session.latch(error)
+            raise
 
     def record_agent_action_sync(
         self,
@@ -171,11 +174,14 @@ class Chain:
             metadata,
             idempotency_key,
         )
-        with session.latch_errors():
+        try:
             decision = session.decide_locally(action)
             if decision is not None:
                 return decision
             return session.transport.run(session.record(action))
+        except Exception as error:
+            session.latch(error)
+            raise
 
     async def record_outcome(
         self,
@@ -203,16 +209,22 @@ class Chain:
         """Wait for an approval that an earlier run of the process requested."""
         session = self._open_session()
         steps = wait_for_release(session.transport, approval_id, self._config)
-        with session.latch_errors():
+        try:
             return await session.transport.run_async(steps)
+        except Exception as error:
+            session.latch(error)
+            raise
 
     def wait_for_approval_sync(self, approval_id: str) -> PolicyDecision:
         """:meth:`wait_for_approval` for code without an event loop."""
         refuse_in_loop("await wait_for_approval(...)")
         session = self._open_session()
         steps = wait_for_release(session.transport, approval_id, self._config)
-        with session.latch_errors():
+        try:
             return session.transport.run(steps)
+        except Exception as error:
+            session.latch(error)
+            raise
 
     async def cancel_approval(
         self,

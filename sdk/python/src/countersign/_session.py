@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -55,15 +54,10 @@ class Session(Delivery):
         self.latches: list[Callable[[Exception], object]] = []
         """Called with every error that prevents an action."""
 
-    @contextmanager
-    def latch_errors(self) -> Iterator[None]:
-        """Pass the errors of the block to the latches."""
-        try:
-            yield
-        except Exception as error:
-            for latch in tuple(self.latches):
-                latch(error)
-            raise
+    def latch(self, error: Exception) -> None:
+        """Pass an error to the latches."""
+        for latch in tuple(self.latches):
+            latch(error)
 
     # -- opening and leaving ---------------------------------------------------------
 
