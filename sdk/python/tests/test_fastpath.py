@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import countersign
 from clocks import stop_time
 from conftest import configure
+from countersign._action import now
 from countersign.testing import FakeService, RecordedCall
 from countersign.testing._wire import Answer
 from faults import FaultProxy
@@ -48,6 +51,17 @@ def test_a_safe_action_is_decided_here_and_sent_before_leaving(fast: FakeService
     assert event["executed_at"].endswith("Z")
     assert fast.calls[-1].path.endswith("/complete")
     assert chain.receipt is not None
+
+
+@pytest.mark.parametrize("milliseconds", [0, 7, 999, 1000, 1_709_251_199_999, 1_709_251_200_000])
+def test_the_time_of_an_event_has_milliseconds(
+    milliseconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: milliseconds * 1_000_000 + 999_999)
+    assert len(now()) == len("2026-01-01T00:00:00.000Z")
+    seconds, rest = divmod(milliseconds, 1000)
+    exact = datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=rest * 1000)
+    assert now() == exact.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])

@@ -6,8 +6,9 @@ import hashlib
 import hmac
 import os
 import re
+import time
 from collections.abc import Collection, Mapping
-from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any
 
 from countersign._canonical import canonical
@@ -165,4 +166,10 @@ def new_key() -> str:
 
 def now() -> str:
     """Return the current time in the service's format (RFC 3339, milliseconds, UTC)."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z"
+    seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
+    return f"{_second(seconds)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=1)  # many actions fall into the same second
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
