@@ -12,7 +12,7 @@ from countersign._clock import LEASE_SECONDS, Moment, is_fresh
 from countersign._config import ChainConfig
 from countersign._decision import stricter_than_allow
 from countersign._transport import Transport
-from countersign._words import fold_name, words_of
+from countersign._words import first_word, fold_name
 
 __all__ = ["Lease", "is_violation", "lease_for"]
 
@@ -46,8 +46,7 @@ class Lease:
             return None
 
     def covers(self, action_name: str, agent: str) -> bool:
-        first = next(iter(words_of(action_name)), "")
-        return first in self.actions and agent not in self.except_agents
+        return first_word(action_name) in self.actions and agent not in self.except_agents
 
     def reserve(self, count: int) -> None:
         """Use up actions that the service did not know about when it granted the lease."""

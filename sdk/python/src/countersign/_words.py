@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from functools import lru_cache
 
-__all__ = ["fold_name", "lower", "snake_case", "words_of"]
+__all__ = ["first_word", "fold_name", "lower", "snake_case", "words_of"]
 
 # Characters beyond ASCII count as lower case letters: they match no known word and never divide
 # one. HTTPServer2 is HTTP, Server, 2.
@@ -40,11 +41,22 @@ def words_of(name: str) -> list[str]:
     return [lower(word) for word in _WORD.findall(name)]
 
 
+def first_word(text: str) -> str:
+    """Return the first word of a text, in lower case; an empty string if it has none.
+
+    >>> first_word("-- SELECT name"), first_word("--")
+    ('select', '')
+    """
+    found = _WORD.search(text)
+    return lower(found[0]) if found else ""
+
+
 def snake_case(name: str) -> str:
     """Return a name in snake case, in which names are looked up."""
     return "_".join(words_of(name))
 
 
+@lru_cache(maxsize=2048)
 def fold_name(name: str) -> str:
     """Return a name in the form in which names are compared: compatibility characters replaced
     (NFKC), case folded, invisible characters removed, white space trimmed and collapsed. Letters
