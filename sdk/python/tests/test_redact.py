@@ -9,6 +9,7 @@ import decimal
 import enum
 import json
 import pathlib
+import re
 import types
 import uuid
 from collections import OrderedDict, deque
@@ -21,7 +22,8 @@ from hypothesis import strategies as st
 from countersign._classify import classify
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._redact import OMITTED, REDACTED, Sanitizer, encode
-from countersign._words import fold_name
+from countersign._secrets_in_text import TextRedactor
+from countersign._words import first_word, fold_name, words_of
 
 SANITIZER = Sanitizer(DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS, 1000)
 clean = SANITIZER.clean
@@ -260,3 +262,41 @@ def test_folding_a_name_twice_changes_nothing_more(name: str, hidden: str, at: i
     folded = fold_name(name)
     assert fold_name(folded) == folded
     assert fold_name(name[:at] + hidden + name[at:]) == folded
+
+
+class Thorough(TextRedactor):
+    """Searches every text to its end, without asking first whether it can contain a secret."""
+
+    def __init__(self) -> None:
+        super().__init__(DEFAULT_VALUE_PATTERNS, SANITIZER.is_sensitive, SANITIZER.is_counter)
+        self._trigger = re.compile("")
+
+
+THOROUGH = Thorough()
+SECRETS = [
+    *(prefix + "abcdefgh12345678ABCD" for prefix in ("sk_", "AKIA", "sk-", "SG.", "Bearer ")),
+    *("basic dXNlcjpwYXNz", "password=x", '"token": "x"', "api-key: abcd1234", "cookie: a=b"),
+    *("https://u:p@h", "-----BEGIN PRIVATE KEY-----"),
+]
+EDGES = ["a", "_", "7", "-", ".", " ", "\n", "\u00e9"]
+
+
+@given(
+    st.lists(st.sampled_from(SECRETS) | st.sampled_from(EDGES) | st.text(max_size=3), max_size=3)
+)
+def test_a_text_that_is_not_searched_has_no_secret(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert SANITIZER._texts.inside(text) == THOROUGH.inside(text)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("before", ["", *EDGES])
+def test_no_secret_hides_behind_what_is_before_it(secret: str, before: str) -> None:
+    assert SANITIZER._texts.inside(before + secret) == THOROUGH.inside(before + secret)
+    if not before or not (before.isascii() and (before.isalnum() or before == "_")):
+        assert REDACTED in SANITIZER._texts.inside(before + secret)
+
+
+@given(st.text(max_size=20))
+def test_the_first_word_is_the_first_of_the_words(text: str) -> None:
+    assert [first_word(text)] == (words_of(text)[:1] or [""])

@@ -27,7 +27,7 @@ from countersign._money import (
     read_money,
     stricter,
 )
-from countersign._words import snake_case, words_of
+from countersign._words import first_word, snake_case, words_of
 
 __all__ = ["Facts", "classify"]
 
@@ -342,7 +342,7 @@ class _Search:
                 self._text(role, member)
             elif isinstance(member, (dict, list, tuple)):
                 below.append((role, member))
-            if role is Role.NONE:
+            if role in _WITHOUT_FIGURES:
                 continue
             records = max(records, self._records_in(role, member))
             if role is Role.CURRENCY or role is Role.UNIT:
@@ -463,13 +463,15 @@ class _Search:
 def _is_statement(text: str) -> bool:
     """Whether a text is a statement that changes data. The words mean nothing in prose: one must
     begin the text, or the text must be a statement."""
-    words = words_of(text)
-    if not words:
-        return False
-    if words[0] in QUERY_WORDS or ";" in text:
-        return not STATEMENT_WORDS.isdisjoint(words)
-    return words[0] in STATEMENT_WORDS
+    first = first_word(text)
+    if first in QUERY_WORDS or ";" in text:
+        return not STATEMENT_WORDS.isdisjoint(words_of(text))
+    return first in STATEMENT_WORDS
 
 
+# Keys of these roles hold no amount, currency, count, records or model.
+_WITHOUT_FIGURES = frozenset(
+    (Role.NONE, Role.HOST, Role.LINK, Role.TARGET, Role.CODE, Role.QUERY, Role.USAGE)
+)
 _AMOUNTS = frozenset((Role.DOLLARS, Role.AMOUNT, Role.PLAIN, Role.VALUE))
 _BARE = {Role.HOST: URL, Role.LINK: LINK, Role.TARGET: TARGET}

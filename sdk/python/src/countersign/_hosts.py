@@ -75,7 +75,7 @@ class Hosts:
             self._relative(text)
         if "@" in text:
             self._emails(text)
-        if _ANY_BREAK.search(text):
+        if "\n" in text or "\r" in text or "\t" in text:
             self._whole(text)
 
     def _urls(self, text: str) -> None:

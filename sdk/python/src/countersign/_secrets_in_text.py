@@ -65,11 +65,10 @@ class TextRedactor:
         self._is_counter = is_counter
         self._prefixes += tuple(p for p in _BEGINNINGS if p not in self._prefixes)
         starts = "|".join(re.escape(p) for p in self._prefixes)
-        # Most texts contain none of these and need no full search.
-        self._trigger = re.compile(
-            rf"""{starts}|{_LIKELY.pattern}|(?i:bearer |basic )|=|["'] ?:|: |://|-----BEGIN """,
-            re.ASCII,
-        )
+        # Most texts contain none of these and need no full search. The prefixes are compared only
+        # where a word begins, as in the full search.
+        words = rf"{starts}|{_LIKELY.pattern}|(?i:bearer |basic )"
+        self._trigger = re.compile(rf"""\b(?:{words})|=|["'] ?:|: |://|-----BEGIN """, re.ASCII)
         self._start = re.compile(starts)
 
     def value(self, text: str) -> str:
