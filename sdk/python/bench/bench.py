@@ -38,7 +38,8 @@ def median_us(work: Callable[[], object], times: int) -> float:
 
 
 def fast_path() -> None:
-    """Local decisions, a hundred to a lease, which is what the service grants at most."""
+    """Local decisions, a hundred to a lease, which is what the service grants at most. What one
+    costs is the processor time of the caller, which a busy machine blurs less than the clock."""
     decisions: list[float] = []
     leases: list[float] = []
     with FakeService(fast_path=True) as service:
@@ -49,9 +50,9 @@ def fast_path() -> None:
                 chain.record_agent_action_sync("clerk", "tool_call", "pay", {})
                 calls, began = len(service.calls), time.perf_counter()
                 for _ in range(100):
-                    before = time.perf_counter()
+                    before = time.thread_time()
                     decision = chain.record_agent_action_sync(*SAFE)
-                    decisions.append(time.perf_counter() - before)
+                    decisions.append(time.thread_time() - before)
                     assert decision.decision_source == "local_fast_path"
                 leases.append(time.perf_counter() - began)
                 # What the background has sent meanwhile was not on the caller's path.
@@ -59,7 +60,7 @@ def fast_path() -> None:
                 assert not sent, "an action was decided by the service"
                 countersign.flush(config=config)
     took, hundred = (statistics.median(samples) for samples in (decisions, leases))
-    print(f"fast-path decision in the caller   {took * 1e6:8.1f} us   (at most 120)")
+    print(f"fast-path decision in the caller   {took * 1e6:8.1f} us   (at most 60)")
     print(f"100 safe actions under one lease   {hundred * 1e3:8.1f} ms   without a round trip")
 
 
