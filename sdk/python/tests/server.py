@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -24,8 +25,8 @@ class Server:
 
     def __init__(self, binary: str, data: Path, database: str | None, *options: str) -> None:
         self._command = [binary, "serve", "--data", str(data), "--public-rate", "0", *options]
-        if database:
-            self._command += ["--database", database]
+        # The address has a password, and every process can read the command line.
+        self._environment = {"COUNTERSIGN_DATABASE": database} if database else {}
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
         self.key = ""
@@ -41,6 +42,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=os.environ | self._environment,
         )
         serving, announced = threading.Event(), threading.Event()
         readers = (
