@@ -39,7 +39,8 @@ type Config struct {
 	Instance    string // prefix of the origin of each log that is opened
 	Marks       *keyring.LogMarks
 	Store       *evidence.Store
-	Judge       *verify.Judge
+	Heads       *verify.Heads
+	Logs        *verify.Logs
 	ReceiptKeys ledger.Keys // for verifying receipts
 	Clock       func() time.Time
 	Random      io.Reader

@@ -172,14 +172,14 @@ func (l *Signer) read(ctx context.Context, log *signedLog) (more bool, err error
 	if err != nil {
 		return false, err
 	}
-	head, err := l.Judge.Head(ctx, id)
+	head, err := l.Heads.Of(ctx, id)
 	if err != nil {
 		return false, err
 	}
 	switch {
 	case !head.Authentic(l.ReceiptKeys):
 		return false, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
-	case l.Judge.Behind(head), head.Count < log.edge.Size():
+	case l.Heads.Behind(head), head.Count < log.edge.Size():
 		return false, evidence.ErrRolledBack
 	}
 	from, to := log.edge.Size()+1, min(head.Count, log.edge.Size()+growStep)
@@ -217,7 +217,7 @@ func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error)
 		}
 		return l.load(ctx, org)
 	}
-	log.published, err = l.Judge.AnyCheckpoint(ctx, record, false)
+	log.published, err = l.Logs.AnyCheckpoint(ctx, record, false)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		if marked && mark.Size > 0 {
@@ -248,7 +248,7 @@ func (l *Signer) compare(ctx context.Context, log *signedLog, mark keyring.LogMa
 	case mark.Size == c.Size && mark.Root != c.Root:
 		return l.changed(ctx, log.record, keyring.ErrLogForked)
 	case mark.Size > 0 && mark.Size < c.Size: // another replica has signed since
-		_, root, err := l.Judge.Tree(ctx, log.record.ID, c).Consistency(mark.Size)
+		_, root, err := l.Logs.Tree(ctx, log.record.ID, c).Consistency(mark.Size)
 		if errors.Is(err, tlog.ErrInconsistent) {
 			return nil // tiles are damaged: loadEdge rebuilds the tree up to this checkpoint
 		}
@@ -268,7 +268,7 @@ func (l *Signer) loadEdge(ctx context.Context, log *signedLog) error {
 		return nil
 	}
 	rebuild := l.takeRebuild(log.record.Org)
-	tree := l.Judge.Tree(ctx, log.record.ID, c)
+	tree := l.Logs.Tree(ctx, log.record.ID, c)
 	edge, err := tree.Edge()
 	if err == nil && !rebuild {
 		read := false
@@ -300,8 +300,8 @@ func (l *Signer) loadEdge(ctx context.Context, log *signedLog) error {
 // returns the error. In a rolled back database the log is older, too: that is reported as a
 // rollback and not here.
 func (l *Signer) changed(ctx context.Context, record *store.TransparencyLog, err error) error {
-	head, headErr := l.Judge.Head(ctx, record.Org)
-	if headErr == nil && l.Judge.Behind(head) {
+	head, headErr := l.Heads.Of(ctx, record.Org)
+	if headErr == nil && l.Heads.Behind(head) {
 		return errors.Join(evidence.ErrRolledBack, err)
 	}
 	// An operator may have ended the log during the round: the next round opens a new one.

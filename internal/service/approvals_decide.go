@@ -413,7 +413,7 @@ func (s *approvalService) QueueDeadlines(ctx context.Context) error {
 	var jobs []*store.Job
 	var failed []error // an unreadable organization must not block the others
 	for _, org := range orgs {
-		missing, err := s.judge.MissingDeadlines(ctx, org.ID)
+		missing, err := s.judge.Approvals.MissingDeadlines(ctx, org.ID)
 		if err != nil {
 			failed = append(failed, visible(err))
 			continue

@@ -588,7 +588,7 @@ func (s *auditLogService) noteLogs(logs []*ledger.ActLog) {
 	if len(logs) == 0 {
 		return
 	}
-	if err := s.judge.NoteLogs(logs); err != nil {
+	if err := s.judge.Heads.NoteActs(logs); err != nil {
 		s.log.Error("the end of the audit log could not be recorded outside the database: a rollback of the database would go unnoticed", "error", err)
 	}
 }

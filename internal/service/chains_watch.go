@@ -251,7 +251,7 @@ const maxChainReports = 100
 // reset or deleted to their organizations.
 func (s *chainService) ProveChains(ctx context.Context) error {
 	found := 0
-	err := s.judge.ProveChains(ctx, func(back *verify.ChainRollback) {
+	err := s.judge.Chains.ProveDue(ctx, func(back *verify.ChainRollback) {
 		if found++; found <= maxChainReports {
 			s.findings.reportOrLog(ctx, back.Org, back.Tampering())
 		}
@@ -270,7 +270,7 @@ func (s *chainService) ChainsRemembered() (chains int, dropped int64) {
 
 // ChainRollbacks lists the chains that are older than what this server has acknowledged.
 func (s *chainService) ChainRollbacks(ctx context.Context) ([]*verify.ChainRollback, error) {
-	found, err := s.judge.ChainRollbacks(ctx)
+	found, err := s.judge.Chains.Rollbacks(ctx)
 	return found, visible(err)
 }
 

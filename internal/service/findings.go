@@ -85,7 +85,7 @@ func (s *findingService) keep(ctx context.Context, id ledger.OrgID, t *verify.Ta
 // evidenceOf returns the digest that an acknowledgement applies to. A row that failed in a
 // request has no stable digest, so it counts as new each day.
 func (s *findingService) evidenceOf(ctx context.Context, t *verify.Tampering) ([]byte, error) {
-	evidence, err := s.judge.Evidence(ctx, t)
+	evidence, err := s.judge.Findings.Evidence(ctx, t)
 	if err == nil && t.Check == ledger.CheckRow {
 		evidence = fmt.Appendf(evidence, " %d", s.now()/oneDay)
 	}

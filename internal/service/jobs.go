@@ -309,7 +309,7 @@ func (s *Service) afterCommit(b *batch) {
 	if c := &b.changes; len(c.NewChains)+len(c.NewEvents)+len(c.States)+len(c.Heads)+len(c.Logs) > 0 {
 		s.storage.wrote() // a transaction without writes proves nothing
 	}
-	s.judge.NoteHeads(b.changes.Heads)
+	s.judge.Heads.Note(b.changes.Heads)
 	if s.signer != nil {
 		s.signer.Add(b.changes.NewReceipts)
 	}
@@ -497,7 +497,7 @@ func (s *anchorService) AnchorHead(ctx context.Context, caller *Caller) error {
 }
 
 func (s *anchorService) anchorHead(ctx context.Context, org *ledger.Organization) error {
-	receipt, err := s.judge.NewestReceipt(ctx, org)
+	receipt, err := s.judge.Receipts.Newest(ctx, org)
 	if err != nil || receipt == nil {
 		return err
 	}

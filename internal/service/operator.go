@@ -638,7 +638,7 @@ func (s *approvalService) ImportedApprovals(ctx context.Context, caller *Caller,
 	}
 	imported := make([]*ImportedApproval, len(records))
 	for n, record := range records {
-		v, err := s.judge.Imported(ctx, record)
+		v, err := s.judge.Approvals.VerifyImported(ctx, record)
 		if err != nil {
 			return nil, visible(err)
 		}
@@ -662,7 +662,7 @@ func (s *approvalService) findApproval(ctx context.Context, id ledger.ApprovalID
 	if err == nil {
 		return &storedApproval{
 			org:   record.Org,
-			judge: func(ctx context.Context) (*ledger.Verification, error) { return s.judge.Approval(ctx, record) },
+			judge: func(ctx context.Context) (*ledger.Verification, error) { return s.judge.Approvals.Verify(ctx, record) },
 			hash:  func() ([32]byte, bool, error) { return s.decisionHash(record) },
 		}, nil
 	}
@@ -674,9 +674,11 @@ func (s *approvalService) findApproval(ctx context.Context, id ledger.ApprovalID
 		return nil, err
 	}
 	return &storedApproval{
-		org:   imported.Org,
-		judge: func(ctx context.Context) (*ledger.Verification, error) { return s.judge.Imported(ctx, imported) },
-		hash:  func() ([32]byte, bool, error) { return verify.ImportedHash(imported) },
+		org: imported.Org,
+		judge: func(ctx context.Context) (*ledger.Verification, error) {
+			return s.judge.Approvals.VerifyImported(ctx, imported)
+		},
+		hash: func() ([32]byte, bool, error) { return verify.ImportedHash(imported) },
 	}, nil
 }
 

@@ -189,7 +189,7 @@ func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 	if head == nil || !head.Authentic(b.service.keys) {
 		return nil, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
 	}
-	if b.service.judge.Behind(head) && !b.heads[head.Org] {
+	if b.service.judge.Heads.Behind(head) && !b.heads[head.Org] {
 		return nil, evidence.ErrRolledBack
 	}
 	return head, nil
@@ -348,7 +348,7 @@ var ErrTampered = fault.Errorf(fault.CodeEvidenceTampered, "stored evidence was 
 // shownReceipt returns a stored receipt if it is authentic, and otherwise only its id and
 // sequence.
 func (s *receiptService) shownReceipt(stored *ledger.StoredReceipt, slug string) *ledger.StoredReceipt {
-	if in := s.judge.InspectReceipt(&store.NamedReceipt{StoredReceipt: stored, Slug: slug}); in.Fault == "" {
+	if in := s.judge.Receipts.Inspect(&store.NamedReceipt{StoredReceipt: stored, Slug: slug}); in.Fault == "" {
 		return stored
 	}
 	s.log.Error(tamperedLog, "of", "a receipt")
@@ -444,7 +444,7 @@ func (s *receiptService) receiptNumbered(ctx context.Context, org *ledger.Organi
 		return id, fault.ErrNotFound
 	}
 	receipt := listed[0]
-	in := s.judge.InspectReceipt(&store.NamedReceipt{StoredReceipt: receipt, Slug: org.Slug})
+	in := s.judge.Receipts.Inspect(&store.NamedReceipt{StoredReceipt: receipt, Slug: org.Slug})
 	if in.Fault == "" && in.Check(receipt).Number != number { // one that fails is found, and shown as failed
 		return id, fault.ErrNotFound
 	}
@@ -483,7 +483,7 @@ func (s *receiptService) checkReceipt(ctx context.Context, id ledger.ReceiptID, 
 	if err != nil {
 		return nil, visible(err)
 	}
-	check, err := s.judge.Check(ctx, receipt, effort)
+	check, err := s.judge.Receipts.Check(ctx, receipt, effort)
 	if err != nil {
 		return nil, visible(err)
 	}
@@ -523,7 +523,7 @@ func (s *receiptService) VerifyReceipt(ctx context.Context, caller *Caller, id l
 	if receipt.Org != caller.Org {
 		return nil, fault.ErrNotFound
 	}
-	v, err := s.findings.reportProven(ctx, caller.Org)(s.judge.Receipt(ctx, receipt, verify.InFull))
+	v, err := s.findings.reportProven(ctx, caller.Org)(s.judge.Receipts.Verify(ctx, receipt, verify.InFull))
 	return s.withExport(ctx, caller, v, err)
 }
 
@@ -552,7 +552,7 @@ func (s *receiptService) keepFullCheck(ctx context.Context, check *store.FullChe
 // under the organization's head, and with its chain's events. It returns an error only if it
 // could not read; the verdict reports tampering.
 func (o *Operator) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*verify.Verdict, error) {
-	verdict, err := o.service.judge.VerifyReceipt(ctx, id)
+	verdict, err := o.service.judge.Receipts.Verdict(ctx, id)
 	return verdict, visible(err)
 }
 
@@ -577,7 +577,7 @@ func (o *Operator) AuditOrganization(ctx context.Context, org *ledger.Organizati
 // acknowledged, or differs from it. While one is missing altogether, no receipts are issued for
 // any organization.
 func (s *receiptService) Rollbacks(ctx context.Context) ([]verify.Rollback, error) {
-	found, err := s.judge.Rollbacks(ctx)
+	found, err := s.judge.Heads.Rollbacks(ctx)
 	return found, visible(err)
 }
 

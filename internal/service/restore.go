@@ -85,7 +85,7 @@ func (o *Operator) holdsReceipts(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for _, org := range orgs {
-		_, sealed, err := o.service.judge.Sealed(ctx, org.ID)
+		_, sealed, err := o.service.judge.Heads.Sealed(ctx, org.ID)
 		if err != nil || sealed {
 			return sealed, visible(err)
 		}
@@ -195,7 +195,7 @@ func (o *Operator) survey(ctx context.Context, org *ledger.Organization, seen ke
 // end returns the end of an organization's ledger.
 func (o *Operator) end(ctx context.Context, org *ledger.Organization) (keyring.Seen, error) {
 	end := keyring.Seen{Slug: org.Slug}
-	head, err := o.service.judge.Head(ctx, org.ID)
+	head, err := o.service.judge.Heads.Of(ctx, org.ID)
 	if err != nil {
 		return end, visible(err)
 	}
@@ -437,7 +437,7 @@ func (o *Operator) acknowledgeRollback(ctx context.Context, slug string) error {
 // the end of that ledger.
 func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (keyring.Seen, error) {
 	org := ledger.OrgID{UUID: rollback.ID}
-	head, err := o.service.judge.Head(ctx, org)
+	head, err := o.service.judge.Heads.Of(ctx, org)
 	if err != nil {
 		return keyring.Seen{}, visible(err)
 	}

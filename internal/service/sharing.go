@@ -318,7 +318,7 @@ func (s *sharingService) CompareToken(ctx context.Context, text string, hash [32
 		if token.Receipt == nil {
 			return false, nil
 		}
-		in := s.judge.InspectReceipt(&token.Receipt.NamedReceipt)
+		in := s.judge.Receipts.Inspect(&token.Receipt.NamedReceipt)
 		return in.Fault == "" && in.Hash == hash, nil
 	}
 	approval, err := s.approvals.findApproval(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
@@ -336,14 +336,14 @@ func (s *sharingService) CompareToken(ctx context.Context, text string, hash [32
 func (s *sharingService) verifyOpened(ctx context.Context, token *store.ActiveToken) (*ledger.Verification, error) {
 	switch {
 	case token.Receipt != nil:
-		v, err := s.judge.Receipt(ctx, token.Receipt, verify.Rationed)
+		v, err := s.judge.Receipts.Verify(ctx, token.Receipt, verify.Rationed)
 		return v, visible(err)
 	case token.Artifact == ledger.ArtifactReceipt:
-		return s.judge.Gone(token.Artifact, token.ArtifactID), nil
+		return s.judge.MissingArtifact(token.Artifact, token.ArtifactID), nil
 	}
 	_, v, err := s.verifyApprovalPublicly(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
 	if errors.Is(err, fault.ErrNotFound) {
-		return s.judge.Gone(token.Artifact, token.ArtifactID), nil
+		return s.judge.MissingArtifact(token.Artifact, token.ArtifactID), nil
 	}
 	return v, err
 }
@@ -488,7 +488,7 @@ func (s *sharingService) makeBundle(ctx context.Context, receipt *store.PlacedRe
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	export, err := s.judge.Export(ctx, receipt, full)
+	export, err := s.judge.Receipts.Export(ctx, receipt, full)
 	if err != nil {
 		return nil, s.exportFault(receipt, err)
 	}

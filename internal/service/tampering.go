@@ -165,7 +165,7 @@ func (s *findingService) reportBreaks(ctx context.Context, org ledger.OrgID, rep
 		if found == nil {
 			continue
 		}
-		t, err := s.judge.Broken(ctx, org, found, counted)
+		t, err := s.judge.Findings.FromBreak(ctx, org, found, counted)
 		if err != nil {
 			t = &verify.Tampering{Check: found.Check, Place: found.Detail}
 		}

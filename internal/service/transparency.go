@@ -39,7 +39,7 @@ type LogSigner = logsign.Keys
 
 func (s *Service) newSigner(signing Signing) *logsign.Signer {
 	return logsign.New(logsign.Config{
-		Keys: signing.Keys, Instance: signing.Instance, Marks: s.logMarks, Store: s.store, Judge: s.judge, ReceiptKeys: s.keys,
+		Keys: signing.Keys, Instance: signing.Instance, Marks: s.logMarks, Store: s.store, Heads: s.judge.Heads, Logs: s.judge.Logs, ReceiptKeys: s.keys,
 		Clock: s.clock, Random: s.random, Log: s.log, Alone: s.alone, CloseEnded: s.closeEnded,
 		Changed: func(org ledger.OrgID, log uuid.UUID) {
 			s.noteFinding(pendingFinding{org: org, tampering: verify.TransparencyChanged(log), notify: true})
@@ -62,7 +62,7 @@ func (s *transparencyService) LogCheckpoint(ctx context.Context, id string) ([]b
 	if err != nil {
 		return nil, err
 	}
-	cosigned, err := s.judge.AnyCheckpoint(ctx, log, true)
+	cosigned, err := s.judge.Logs.AnyCheckpoint(ctx, log, true)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 	case err != nil:
@@ -86,7 +86,7 @@ func (s *transparencyService) LogTile(ctx context.Context, id, path string) ([]b
 	if !tile.Within(c.Size) {
 		return nil, fault.ErrNotFound
 	}
-	data, err := s.judge.Tree(ctx, log.ID, c.Checkpoint).Tile(tile)
+	data, err := s.judge.Logs.Tree(ctx, log.ID, c.Checkpoint).Tile(tile)
 	return data, s.logFault(log, err)
 }
 
@@ -100,7 +100,7 @@ func (s *transparencyService) publishedLog(ctx context.Context, text string) (*s
 	if err != nil {
 		return nil, nil, visible(err)
 	}
-	c, err := s.judge.Checkpoint(ctx, log)
+	c, err := s.judge.Logs.Checkpoint(ctx, log)
 	return log, c, s.logFault(log, err)
 }
 
@@ -136,9 +136,9 @@ func (s *transparencyService) InclusionProof(ctx context.Context, org ledger.Org
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.judge.Cosigned(ctx, log)
+	c, err := s.judge.Logs.Cosigned(ctx, log)
 	if errors.Is(err, store.ErrNotFound) || err == nil && c.Size < sequence {
-		c, err = s.judge.Checkpoint(ctx, log)
+		c, err = s.judge.Logs.Checkpoint(ctx, log)
 	}
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && c.Size < sequence:
@@ -152,7 +152,7 @@ func (s *transparencyService) InclusionProof(ctx context.Context, org ledger.Org
 		found = true
 		leaf := tlog.LeafHash(r.Body)
 		var err error
-		proof.Hashes, err = s.judge.Tree(ctx, log.ID, c.Checkpoint).Inclusion(proof.Index, leaf)
+		proof.Hashes, err = s.judge.Logs.Tree(ctx, log.ID, c.Checkpoint).Inclusion(proof.Index, leaf)
 		return err
 	})
 	switch {
@@ -228,7 +228,7 @@ func (o *Operator) closingOf(ctx context.Context, org ledger.OrgID) (*closing, e
 		return nil, err
 	}
 	c := &closing{log: log}
-	last, err := o.service.judge.AnyCheckpoint(ctx, log, false)
+	last, err := o.service.judge.Logs.AnyCheckpoint(ctx, log, false)
 	switch {
 	case err == nil:
 		c.end = &last.Checkpoint
@@ -328,7 +328,7 @@ func (s *transparencyService) LogToWitness(ctx context.Context, org ledger.OrgID
 	if err != nil {
 		return nil, err
 	}
-	newest, err := s.judge.AnyCheckpoint(ctx, log, false)
+	newest, err := s.judge.Logs.AnyCheckpoint(ctx, log, false)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && (newest.Size == 0 || newest.Revoked):
 		return nil, nil
@@ -336,7 +336,7 @@ func (s *transparencyService) LogToWitness(ctx context.Context, org ledger.OrgID
 		return nil, s.logFault(log, err)
 	}
 	found := &LogToWitness{Org: org, Origin: log.Origin, Size: newest.Size, Checkpoint: newest.Note, log: log, checkpoint: newest.Checkpoint}
-	cosigned, err := s.judge.AnyCheckpoint(ctx, log, true)
+	cosigned, err := s.judge.Logs.AnyCheckpoint(ctx, log, true)
 	switch {
 	case err == nil:
 		found.Cosigned, found.CosignedSize, found.Cosignatures = cosigned.Bytes(), cosigned.Size, tlog.CountCosignatures(cosigned.Cosignatures)
@@ -354,7 +354,7 @@ func (s *transparencyService) ProveToWitness(ctx context.Context, log *LogToWitn
 	if older <= 0 || older >= log.Size {
 		return nil, nil
 	}
-	proof, _, err := s.judge.Tree(ctx, log.log.ID, log.checkpoint).Consistency(older)
+	proof, _, err := s.judge.Logs.Tree(ctx, log.log.ID, log.checkpoint).Consistency(older)
 	return proof, s.logFault(log.log, err)
 }
 
@@ -362,7 +362,7 @@ func (s *transparencyService) ProveToWitness(ctx context.Context, log *LogToWitn
 // verified. Stored lines of the same checkpoint are kept unless they are by the same keys, and
 // those of a smaller checkpoint are replaced. If a larger checkpoint is stored, nothing changes.
 func (s *transparencyService) AttachCosignatures(ctx context.Context, log *LogToWitness, cosignatures []byte) error {
-	kept, err := s.judge.AnyCheckpoint(ctx, log.log, true)
+	kept, err := s.judge.Logs.AnyCheckpoint(ctx, log.log, true)
 	switch {
 	case err == nil && kept.Checkpoint == log.checkpoint:
 		cosignatures, err = tlog.MergeCosignatures(log.Checkpoint, kept.Cosignatures, cosignatures)

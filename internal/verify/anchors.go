@@ -26,6 +26,14 @@ func anchorOf(record *store.AnchorRecord) *ledger.Anchor {
 	}
 }
 
+// anchors judges the anchors of receipts and approvals by the current trust configuration. Only an
+// authentic anchor over the artifact's own digest counts.
+type anchors struct {
+	*reader
+	timestamps Timestamps // may be nil
+	judged     judgedAnchors
+}
+
 // judgedAnchors caches verdicts, keyed by everything that they depend on.
 type judgedAnchors struct {
 	verdicts *cache.Cache[[sha256.Size]byte, ledger.AnchorFinding]
@@ -42,11 +50,11 @@ func newJudgedAnchors() judgedAnchors {
 
 // judge checks an authentic anchor against the current trust configuration. An anchor that is
 // pending or was not valid when it was made keeps its stored standing.
-func (j *Judge) judge(anchor *ledger.Anchor) ledger.AnchorFinding {
+func (a *anchors) judge(anchor *ledger.Anchor) ledger.AnchorFinding {
 	if anchor.Standing != ledger.AnchorVerified {
 		return ledger.AnchorFinding{Standing: anchor.Standing, Reason: anchor.Reason}
 	}
-	if j.timestamps == nil {
+	if a.timestamps == nil {
 		return ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "not_configured"}
 	}
 	h := sha256.New()
@@ -55,23 +63,23 @@ func (j *Judge) judge(anchor *ledger.Anchor) ledger.AnchorFinding {
 		h.Write(part)
 	}
 	key := [sha256.Size]byte(h.Sum(nil))
-	if known, ok := j.judged.verdicts.Get(key); ok {
+	if known, ok := a.judged.verdicts.Get(key); ok {
 		return known
 	}
-	found := j.timestamps.Judge(anchor)
-	j.judged.verdicts.Put(key, found, judgedBytes)
+	found := a.timestamps.Judge(anchor)
+	a.judged.verdicts.Put(key, found, judgedBytes)
 	return found
 }
 
-// approvalAnchors fills in the anchors of an approval's decision.
-func (j *Judge) approvalAnchors(ctx context.Context, v *ledger.Verification, approval *ledger.Approval) error {
+// ofApproval fills in the anchors of an approval's decision.
+func (a *anchors) ofApproval(ctx context.Context, v *ledger.Verification, approval *ledger.Approval) error {
 	subject := store.AnchorSubject{Kind: ledger.SubjectApproval, ID: approval.ID.UUID}
-	records, err := j.store.Anchors(ctx, approval.Org, subject)
+	records, err := a.store.Anchors(ctx, approval.Org, subject)
 	if err != nil {
 		return err
 	}
 	for _, record := range records {
-		j.addAnchor(v, record, approval.Hash())
+		a.add(v, record, approval.Hash())
 	}
 	return nil
 }
@@ -80,10 +88,10 @@ func (j *Judge) approvalAnchors(ctx context.Context, v *ledger.Verification, app
 // it.
 const maxAnchorWalk = 5000
 
-// headAnchors fills in the anchors of a receipt: those of the first anchored head at or after it,
+// ofHead fills in the anchors of a receipt: those of the first anchored head at or after it,
 // to which its hash is linked.
-func (j *Judge) headAnchors(ctx context.Context, v *ledger.Verification, receipt *ledger.StoredReceipt) error {
-	records, err := j.store.HeadAnchors(ctx, receipt.Org, receipt.Sequence)
+func (a *anchors) ofHead(ctx context.Context, v *ledger.Verification, receipt *ledger.StoredReceipt) error {
+	records, err := a.store.HeadAnchors(ctx, receipt.Org, receipt.Sequence)
 	if err != nil {
 		return err
 	}
@@ -91,22 +99,22 @@ func (j *Judge) headAnchors(ctx context.Context, v *ledger.Verification, receipt
 		if record.Sequence-receipt.Sequence > maxAnchorWalk {
 			continue
 		}
-		digest, err := j.hashAt(ctx, receipt, record.Sequence)
+		digest, err := a.hashAt(ctx, receipt, record.Sequence)
 		if err != nil {
 			return err
 		}
-		j.addAnchor(v, record, digest)
+		a.add(v, record, digest)
 	}
 	return nil
 }
 
 // hashAt follows the links from a receipt to a later one and returns the later one's hash, or the
 // zero hash if the links are broken.
-func (j *Judge) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, sequence int64) ([32]byte, error) {
+func (a *anchors) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, sequence int64) ([32]byte, error) {
 	hash := receipt.Hash()
 	next := receipt.Sequence + 1
 	broken := false
-	err := j.store.ScanReceipts(ctx, receipt.Org, next, sequence, func(r *ledger.StoredReceipt) error {
+	err := a.store.ScanReceipts(ctx, receipt.Org, next, sequence, func(r *ledger.StoredReceipt) error {
 		if r.Sequence != next || string(r.PreviousHash) != string(hash[:]) {
 			broken = true
 			return errBroken
@@ -123,10 +131,10 @@ func (j *Judge) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, seque
 	return hash, nil
 }
 
-// unreadableAnchors marks the anchors of an unreadable approval as failed, because there is nothing
+// ofUnreadable marks the anchors of an unreadable approval as failed, because there is nothing
 // to compare them with.
-func (j *Judge) unreadableAnchors(ctx context.Context, v *ledger.Verification, record *store.ApprovalRecord) error {
-	records, err := j.store.Anchors(ctx, record.Org, store.AnchorSubject{Kind: ledger.SubjectApproval, ID: record.ID.UUID})
+func (a *anchors) ofUnreadable(ctx context.Context, v *ledger.Verification, record *store.ApprovalRecord) error {
+	records, err := a.store.Anchors(ctx, record.Org, store.AnchorSubject{Kind: ledger.SubjectApproval, ID: record.ID.UUID})
 	if err != nil {
 		return err
 	}
@@ -136,9 +144,9 @@ func (j *Judge) unreadableAnchors(ctx context.Context, v *ledger.Verification, r
 	return nil
 }
 
-// addAnchor judges an anchor and records the finding. An anchor that was changed or has another
+// add judges an anchor and records the finding. An anchor that was changed or has another
 // digest has failed.
-func (j *Judge) addAnchor(v *ledger.Verification, record *store.AnchorRecord, digest [32]byte) {
+func (a *anchors) add(v *ledger.Verification, record *store.AnchorRecord, digest [32]byte) {
 	anchor := anchorOf(record)
 	var found ledger.AnchorFinding
 	switch {
@@ -147,7 +155,7 @@ func (j *Judge) addAnchor(v *ledger.Verification, record *store.AnchorRecord, di
 	case record.Digest != digest:
 		found = ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "wrong_digest"}
 	default:
-		found = j.judge(anchor)
+		found = a.judge(anchor)
 	}
 	setAnchor(v, record.Method, found)
 }

@@ -10,6 +10,13 @@ import (
 	"countersign/internal/store"
 )
 
+// Approvals verifies approvals, those of this ledger and imported ones, and whether each open one
+// will be escalated or timed out.
+type Approvals struct {
+	*reader
+	anchors *anchors
+}
+
 // Checks of an approval, in addition to those that it shares with receipts.
 const (
 	checkRecord     ledger.Check = "record"
@@ -19,9 +26,9 @@ const (
 )
 
 type approvalVerification struct {
-	judge  *Judge
-	record *store.ApprovalRecord
-	result *ledger.Verification
+	approvals *Approvals
+	record    *store.ApprovalRecord
+	result    *ledger.Verification
 }
 
 func (v *approvalVerification) check(name ledger.Check, fault string) bool {
@@ -41,18 +48,18 @@ func (v *approvalVerification) skip(why string, status ledger.CheckStatus, names
 
 func (v *approvalVerification) run(ctx context.Context) error {
 	r := v.result
-	approval, _ := v.judge.store.ReadApproval(v.record) // a failure to read is a finding, not an error
+	approval, _ := v.approvals.store.ReadApproval(v.record) // a failure to read is a finding, not an error
 	if approval == nil {
 		v.check(checkRecord, "the record fails its authenticator or its columns do not agree with it")
 		v.skip("nothing vouches for the record", ledger.CheckNotChecked, checkPayload, ledger.CheckSignature, checkChainEntry, checkReceipt)
 		r.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "record_failed"}
 		r.Signature, r.Key = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "record_failed"}, ledger.KeyNotEvaluated
-		return v.judge.unreadableAnchors(ctx, r, v.record)
+		return v.approvals.anchors.ofUnreadable(ctx, r, v.record)
 	}
 	v.check(checkRecord, "")
 	r.Approval, r.CreatedAt = approval, &approval.RequestedAt
 	r.Undecided = approval.Status.Open() // a lapsed approval counts as undecided until the timeout is recorded
-	r.Chain = v.judge.authenticChain(ctx, approval.Chain)
+	r.Chain = v.approvals.authenticChain(ctx, approval.Chain)
 	if err := v.payload(ctx, approval); err != nil {
 		return err
 	}
@@ -63,11 +70,11 @@ func (v *approvalVerification) run(ctx context.Context) error {
 	if err := v.chainEvidence(ctx, approval); err != nil {
 		return err
 	}
-	return v.judge.approvalAnchors(ctx, r, approval)
+	return v.approvals.anchors.ofApproval(ctx, r, approval)
 }
 
 func (v *approvalVerification) payload(ctx context.Context, approval *ledger.Approval) error {
-	event, err := v.judge.store.Event(ctx, store.EventAt{Chain: approval.Chain, Sequence: approval.Sequence})
+	event, err := v.approvals.store.Event(ctx, store.EventAt{Chain: approval.Chain, Sequence: approval.Sequence})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		v.check(checkPayload, "the event that it is about is missing")
@@ -87,7 +94,7 @@ func (v *approvalVerification) payload(ctx context.Context, approval *ledger.App
 
 // matchesEvent reports whether a stored event is authentic and the one that the approval is about.
 func (v *approvalVerification) matchesEvent(approval *ledger.Approval, stored *ledger.StoredEvent) bool {
-	event, err := v.judge.store.ReadEvent(approval.Org, stored)
+	event, err := v.approvals.store.ReadEvent(approval.Org, stored)
 	return err == nil && event.ID == approval.Event && event.Approval == approval.ID && event.PayloadSHA256 == approval.PayloadSHA256 &&
 		(approval.RedactionsSHA256 == nil || event.RedactionsSHA256 != nil && *event.RedactionsSHA256 == *approval.RedactionsSHA256)
 }
@@ -105,7 +112,7 @@ func (v *approvalVerification) signature(ctx context.Context, org ledger.OrgID, 
 		r.Signature = ledger.Finding{Standing: ledger.StandingMissing, Reason: "unsigned"}
 		return nil
 	}
-	keys, err := v.judge.store.SigningKeys(ctx, org)
+	keys, err := v.approvals.store.SigningKeys(ctx, org)
 	if err != nil {
 		return err
 	}
@@ -153,7 +160,7 @@ func keyStanding(key *store.SigningKeyRecord) ledger.KeyStanding {
 // chainEvidence checks the approval against its chain: the entry that ended it, and the receipt if
 // there is one.
 func (v *approvalVerification) chainEvidence(ctx context.Context, approval *ledger.Approval) error {
-	addenda, err := v.judge.store.Addenda(ctx, approval.Chain, approval.Sequence, approval.Sequence)
+	addenda, err := v.approvals.store.Addenda(ctx, approval.Chain, approval.Sequence, approval.Sequence)
 	if err != nil {
 		return err
 	}
@@ -195,19 +202,19 @@ func (v *approvalVerification) entry(approval *ledger.Approval, entries []*ledge
 }
 
 func (v *approvalVerification) receipt(ctx context.Context, approval *ledger.Approval) error {
-	receipt, err := v.judge.store.ReceiptOfChain(ctx, approval.Chain)
+	receipt, err := v.approvals.store.ReceiptOfChain(ctx, approval.Chain)
 	if errors.Is(err, store.ErrNotFound) {
 		return v.withoutReceipt(ctx, approval)
 	}
 	if err != nil {
 		return err
 	}
-	org, err := v.judge.store.Organization(ctx, approval.Org)
+	org, err := v.approvals.store.Organization(ctx, approval.Org)
 	if err != nil {
 		return err
 	}
 	fault := ""
-	if check := ledger.CheckReceipt(receipt, org.Slug, v.judge.keys); !check.Valid {
+	if check := ledger.CheckReceipt(receipt, org.Slug, v.approvals.keys); !check.Valid {
 		fault = "the chain's receipt does not verify"
 	} else if !ledger.ListsApproval(receipt.Body, approval) {
 		fault = "the chain's receipt does not list it so"
@@ -219,19 +226,19 @@ func (v *approvalVerification) receipt(ctx context.Context, approval *ledger.App
 // maxJudgements bounds how often an approval is read again. An approval changes only a few times.
 const maxJudgements = 3
 
-// Approval verifies an approval and everything recorded about it. A decision or a seal between two
+// Verify verifies an approval and everything recorded about it. A decision or a seal between two
 // reads looks like a difference but is not tampering, so a failure is reported only after reading
 // again.
-func (j *Judge) Approval(ctx context.Context, record *store.ApprovalRecord) (*ledger.Verification, error) {
+func (a *Approvals) Verify(ctx context.Context, record *store.ApprovalRecord) (*ledger.Verification, error) {
 	for attempt := 1; ; attempt++ {
-		v := &approvalVerification{judge: j, record: record, result: j.newVerification(ledger.ArtifactApproval, record.ID.UUID)}
+		v := &approvalVerification{approvals: a, record: record, result: a.newVerification(ledger.ArtifactApproval, record.ID.UUID)}
 		if err := v.run(ctx); err != nil {
 			return nil, err
 		}
 		if overall, _ := v.result.Conclude(); overall != ledger.VerdictFailed || attempt == maxJudgements {
 			return v.result, nil
 		}
-		again, err := j.store.Approval(ctx, record.ID)
+		again, err := a.store.Approval(ctx, record.ID)
 		if errors.Is(err, store.ErrNotFound) {
 			return v.result, nil
 		}
@@ -245,12 +252,12 @@ func (j *Judge) Approval(ctx context.Context, record *store.ApprovalRecord) (*le
 // withoutReceipt reports why there is no receipt: the chain is still open, or the receipt was
 // removed.
 func (v *approvalVerification) withoutReceipt(ctx context.Context, approval *ledger.Approval) error {
-	record, err := v.judge.store.Chain(ctx, approval.Chain)
+	record, err := v.approvals.store.Chain(ctx, approval.Chain)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
 	if err == nil {
-		if state, fault := v.judge.readState(record); fault == "" && !state.Status.Sealed() {
+		if state, fault := v.approvals.readState(record); fault == "" && !state.Status.Sealed() {
 			v.skip("the chain is not completed yet", ledger.CheckNotApplicable, checkReceipt)
 			return nil
 		}

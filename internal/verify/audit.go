@@ -56,7 +56,8 @@ const (
 // the head and, unless options say otherwise, every event of every chain. It returns an error only
 // if it could not read. Tampering is in the report.
 func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options AuditOptions) (*AuditReport, error) {
-	a := &audit{judge: j, org: org, options: options}
+	a := j.newAudit(org)
+	a.options = options
 	report := &AuditReport{Organization: org.Slug, Status: AuditIntact, NotChecked: []string{}}
 	if options.ReceiptsOnly {
 		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckAnchors), string(ledger.CheckRegistry), string(ledger.CheckAccess), string(ledger.CheckFindings), string(ledger.CheckQueue), string(ledger.CheckBudgets), string(ledger.CheckTransparency))
@@ -120,13 +121,13 @@ func (j *Judge) AuditLedger(ctx context.Context, id ledger.OrgID, options AuditO
 	return audit, err
 }
 
+// audit checks everything that is stored for one organization.
 type audit struct {
+	chainAudit
 	judge    *Judge
-	org      *ledger.Organization
 	options  AuditOptions
 	receipts atomic.Int64
 	chains   atomic.Int64
-	events   atomic.Int64
 	acts     atomic.Int64
 
 	maxAnchors int   // number of the newest anchors to check; 0: all
@@ -140,6 +141,10 @@ type audit struct {
 	records      map[ledger.Record]changedBy // records that the audit log names; set by inspectActs
 	recordsUntil ledger.LogEnd               // the log's end when it was walked
 	imports      map[string]loggedImport     // imports of approvals by id
+}
+
+func (j *Judge) newAudit(org *ledger.Organization) *audit {
+	return &audit{chainAudit: chainAudit{reader: j.reader, org: org}, judge: j}
 }
 
 // Number of receipts in a worker's segment: large enough to amortize opening a scan, small enough
@@ -164,7 +169,7 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		if found != nil || err != nil {
 			return found, err
 		}
-		head, err := a.judge.store.Head(ctx, a.org.ID)
+		head, err := a.store.Head(ctx, a.org.ID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return nil, err
 		}
@@ -173,7 +178,7 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		} else if again > newest {
 			continue // receipts were sealed in the meantime; walk them too
 		}
-		if found := walk.Finish(head, a.judge.keys); found != nil {
+		if found := walk.Finish(head, a.keys); found != nil {
 			return found, nil
 		}
 		if found, err := a.inspectRollback(ctx); found != nil || err != nil || a.options.ReceiptsOnly {
@@ -197,7 +202,7 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 // newest returns the sequence of the last receipt, or 0 if there is none. A receipt with an
 // impossible sequence counts as 1, so that the walk from 1 finds it.
 func (a *audit) newest(ctx context.Context) (int64, error) {
-	receipts, err := a.judge.store.Receipts(ctx, a.org.ID, 0, 1)
+	receipts, err := a.store.Receipts(ctx, a.org.ID, 0, 1)
 	if err != nil || len(receipts) == 0 {
 		return 0, err
 	}
@@ -283,16 +288,16 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 	var err error
 	if a.options.ReceiptsOnly {
 		r := &ledger.StoredReceipt{}
-		err = a.judge.store.ScanBodies(ctx, a.org.ID, from, s.to, func(body []byte) error {
-			in := ledger.InspectBytes(body, a.org.ID, a.judge.keys, r)
+		err = a.store.ScanBodies(ctx, a.org.ID, from, s.to, func(body []byte) error {
+			in := ledger.InspectBytes(body, a.org.ID, a.keys, r)
 			if in.Fault != "" {
 				r.Sequence = s.walk.Checked + 1 // do not trust its claimed sequence; it takes the next one's place
 			}
 			return step(r, in)
 		})
 	} else {
-		err = a.judge.store.ScanReceipts(ctx, a.org.ID, from, s.to, func(r *ledger.StoredReceipt) error {
-			in := ledger.Inspect(r, a.org.Slug, a.judge.keys)
+		err = a.store.ScanReceipts(ctx, a.org.ID, from, s.to, func(r *ledger.StoredReceipt) error {
+			in := ledger.Inspect(r, a.org.Slug, a.keys)
 			if err := step(r, in); err != nil {
 				return err
 			}

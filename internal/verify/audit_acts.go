@@ -26,12 +26,12 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 		if err != nil {
 			return nil, err
 		}
-		org, err := a.judge.store.Organization(ctx, a.org.ID)
+		org, err := a.store.Organization(ctx, a.org.ID)
 		if err != nil {
 			return nil, err
 		}
 		if fault == nil {
-			fault = walked.Finish(end, org, a.judge.keys)
+			fault = walked.Finish(end, org, a.keys)
 		}
 		if fault == nil {
 			if fault, err = a.inspectPolicies(ctx, walked.puts); err != nil {
@@ -62,7 +62,7 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 
 // actLog returns the end of the audit log, or nil if there is none.
 func (a *audit) actLog(ctx context.Context) (*ledger.ActLog, error) {
-	end, err := a.judge.store.ActLog(ctx, a.org.ID)
+	end, err := a.store.ActLog(ctx, a.org.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -86,7 +86,7 @@ type changedBy struct {
 
 func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
 	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]changedBy), imports: make(map[string]loggedImport)}
-	err = a.judge.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
+	err = a.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
 		if fault = walked.Step(stored); fault != nil {
 			return errBroken
 		}
@@ -145,7 +145,7 @@ func bindsPolicy(detail []byte, record *store.PolicyRecord) bool {
 
 // inspectPolicies requires exactly the sets that were put, unchanged.
 func (a *audit) inspectPolicies(ctx context.Context, puts map[string]*ledger.Act) (fault, err error) {
-	records, err := a.judge.store.Policies(ctx, a.org.ID, 0, len(puts)+1)
+	records, err := a.store.Policies(ctx, a.org.ID, 0, len(puts)+1)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (a *audit) inspectAnchors(ctx context.Context, made []madeAnchor) (fault, e
 			return nil, fmt.Errorf("read anchors: %w", err)
 		}
 		subject := store.AnchorSubject{Kind: made[i].kind(), ID: made[i].subject}
-		records, err := a.judge.store.Anchors(ctx, a.org.ID, subject)
+		records, err := a.store.Anchors(ctx, a.org.ID, subject)
 		if err != nil {
 			return nil, err
 		}

@@ -62,7 +62,7 @@ func (a *audit) recountBudgets(ctx context.Context) ([]*ledger.Break, error) {
 	r := &recount{audit: a, since: math.MaxInt64, most: a.maxCounted, tallies: make(map[ledger.CounterID]*tally), waiting: make(map[ledger.ChainID]map[int64][]ledger.BudgetUse)}
 	before := make(map[ledger.CounterID]*store.CounterRecord)
 	for i := range budgets {
-		start, _ := budgets[i].Window.Span(a.judge.now())
+		start, _ := budgets[i].Window.Span(a.now())
 		r.since = min(r.since, start)
 		if err := r.loadCounters(ctx, &budgets[i], start, before); err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func (r *recount) loadCounters(ctx context.Context, b *ledger.Budget, start ledg
 	const page = 200
 	query := store.CounterQuery{Org: r.org.ID, Budget: b.Name, Start: start, Limit: page}
 	for {
-		records, err := r.judge.store.CountersOf(ctx, query)
+		records, err := r.store.CountersOf(ctx, query)
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ var usesMember = []byte(`"budgets":[{`)
 
 func (r *recount) events(ctx context.Context) error {
 	read := 0
-	err := r.judge.store.ScanEvents(ctx, r.org.ID, 0, func(record *store.ChainRecord, stored *ledger.StoredEvent) error {
+	err := r.store.ScanEvents(ctx, r.org.ID, 0, func(record *store.ChainRecord, stored *ledger.StoredEvent) error {
 		if read++; r.most > 0 && read > r.most {
 			r.partial = true
 			return errEnough
@@ -109,7 +109,7 @@ func (r *recount) events(ctx context.Context) error {
 		if record.Org != r.org.ID || !bytes.Contains(stored.Body, usesMember) {
 			return nil
 		}
-		event, err := r.judge.store.ReadEvent(r.org.ID, stored)
+		event, err := r.store.ReadEvent(r.org.ID, stored)
 		if err != nil || event.RecordedAt < r.since {
 			return nil //nolint:nilerr // the check of its chain reports an event that fails
 		}
@@ -157,7 +157,7 @@ func (r *recount) approvals(ctx context.Context) error {
 			if uses == nil {
 				continue
 			}
-			approval, err := r.judge.store.ReadApproval(record)
+			approval, err := r.store.ReadApproval(record)
 			switch {
 			case err != nil: // the check of its chain reports it
 			case approval.Status == ledger.ApprovalApproved:
@@ -189,7 +189,7 @@ func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*stor
 	})
 	var breaks []*ledger.Break
 	for chunk := range slices.Chunk(ids, 200) {
-		records, err := r.judge.store.BudgetCounters(ctx, chunk)
+		records, err := r.store.BudgetCounters(ctx, chunk)
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +208,7 @@ func (r *recount) miscount(id ledger.CounterID, before, now *store.CounterRecord
 	if now == nil || now.Org != r.org.ID {
 		return fmt.Sprintf("the counter %s of the budget %q is missing, and events were counted in it", id, t.budget)
 	}
-	counter, err := r.judge.store.ReadCounter(now)
+	counter, err := r.store.ReadCounter(now)
 	if err != nil {
 		return "" // failingRow reports it
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -24,30 +25,37 @@ func (s *sealedChain) broken(check ledger.Check, detail string) *ledger.Break {
 	return &ledger.Break{Sequence: s.sequence, ReceiptNumber: s.label, Check: check, Detail: detail}
 }
 
+// chainAudit checks chains of one organization, each with its entries and approvals.
+type chainAudit struct {
+	*reader
+	org    *ledger.Organization
+	events atomic.Int64 // events read
+}
+
 // inspectSealed checks a receipt's chain and events against what was signed.
-func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
+func (a *chainAudit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
 	return a.inspectWithin(ctx, sealed, new(extent))
 }
 
 // inspectWithin is inspectSealed with a size limit. It fails with errLarge if the chain exceeds it.
 // The result of a full check of a large chain is stored.
-func (a *audit) inspectWithin(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
-	began := a.judge.now()
+func (a *chainAudit) inspectWithin(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
+	began := a.now()
 	found, err := a.inspectCounted(ctx, sealed, size)
 	// A failed check may end before the size is known, so it is always stored.
-	if err != nil || size.bounded || a.judge.keep == nil || found == nil && !size.large() {
+	if err != nil || size.bounded || a.keep == nil || found == nil && !size.large() {
 		return found, err
 	}
 	check := &store.FullCheckRecord{Org: a.org.ID, Receipt: sealed.receipt, Hash: sealed.hash, CheckedAt: began}
 	if found != nil {
 		check.Failed = string(found.Check)
 	}
-	a.judge.keep(ctx, check)
+	a.keep(ctx, check)
 	return found, nil
 }
 
-func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
-	record, err := a.judge.store.Chain(ctx, sealed.chain)
+func (a *chainAudit) inspectCounted(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
+	record, err := a.store.Chain(ctx, sealed.chain)
 	if errors.Is(err, store.ErrNotFound) {
 		return sealed.broken(ledger.CheckChain, "the chain's record is missing"), nil
 	}
@@ -58,7 +66,7 @@ func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *e
 		return sealed.broken(ledger.CheckChain, "the chain's record is another organization's"), nil
 	}
 	size.rows.chain(record)
-	state, detail := a.judge.readState(record)
+	state, detail := a.readState(record)
 	if detail == "" && (!state.Status.Sealed() || state.Receipt == nil || *state.Receipt != sealed.receipt) {
 		detail = "the chain's state is not the sealed one"
 	}
@@ -92,7 +100,7 @@ func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *e
 }
 
 // inspectApprovals checks a chain's stored approvals against its replayed entries.
-func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, chain ledger.ChainID, size *extent) (found, err error) {
+func (a *chainAudit) inspectApprovals(ctx context.Context, replay *ledger.Replay, chain ledger.ChainID, size *extent) (found, err error) {
 	records, err := a.approvalRecords(ctx, chain)
 	if err != nil {
 		return nil, err
@@ -100,7 +108,7 @@ func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, cha
 	size.rows.approvals(records)
 	approvals := make([]*ledger.Approval, 0, len(records))
 	for _, record := range records {
-		approval, err := a.judge.store.ReadApproval(record)
+		approval, err := a.store.ReadApproval(record)
 		if err != nil {
 			return err, nil
 		}
@@ -110,8 +118,8 @@ func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, cha
 	return replay.Approvals(approvals), nil
 }
 
-func (a *audit) approvalRecords(ctx context.Context, chain ledger.ChainID) ([]*store.ApprovalRecord, error) {
-	return a.judge.store.Approvals(ctx, store.ApprovalQuery{Org: a.org.ID, Chain: &chain, Limit: math.MaxInt32})
+func (a *chainAudit) approvalRecords(ctx context.Context, chain ledger.ChainID) ([]*store.ApprovalRecord, error) {
+	return a.store.Approvals(ctx, store.ApprovalQuery{Org: a.org.ID, Chain: &chain, Limit: math.MaxInt32})
 }
 
 // evidenceFault distinguishes wrong entries from a failure to read them.
@@ -119,8 +127,8 @@ type evidenceFault struct{ error }
 
 // replayChain replays a chain's entries in order. Addenda carry their positions, and events fill
 // the positions in between.
-func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *extent) (*ledger.Replay, error) {
-	addenda, err := a.judge.store.Addenda(ctx, chain, math.MinInt64, math.MaxInt64)
+func (a *chainAudit) replayChain(ctx context.Context, chain ledger.ChainID, size *extent) (*ledger.Replay, error) {
+	addenda, err := a.store.Addenda(ctx, chain, math.MinInt64, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +147,7 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *ext
 		}
 		return nil
 	}
-	err = a.judge.store.EachPage(ctx, chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
+	err = a.store.EachPage(ctx, chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
 			size.rows.event(event)
 			if err := feedAddenda(); err != nil {
@@ -148,7 +156,7 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *ext
 			if err := replay.Event(event); err != nil {
 				return &evidenceFault{err}
 			}
-			if !event.Authentic(a.judge.keys, a.org.ID) {
+			if !event.Authentic(a.keys, a.org.ID) {
 				return &evidenceFault{fmt.Errorf("event %d fails its authenticator", event.Sequence)}
 			}
 			if err := size.add(len(event.Body) + len(event.Payload) + len(event.Redactions)); err != nil {
@@ -175,7 +183,7 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *ext
 // still open, its events.
 func (a *audit) inspectChains(ctx context.Context, walk *ledger.Walk) (*ledger.Break, error) {
 	var found *ledger.Break
-	err := a.judge.store.ScanChains(ctx, a.org.ID, func(record *store.ChainRecord) error {
+	err := a.store.ScanChains(ctx, a.org.ID, func(record *store.ChainRecord) error {
 		a.chains.Add(1)
 		detail, err := a.inspectChain(ctx, record)
 		if err != nil {
@@ -200,41 +208,18 @@ func (a *audit) inspectChains(ctx context.Context, walk *ledger.Walk) (*ledger.B
 }
 
 func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (string, error) {
-	state, detail := a.judge.readState(record)
+	state, detail := a.readState(record)
 	if detail != "" {
 		return detail, nil
 	}
 	if state.Status.Sealed() {
-		receipt, err := a.judge.store.ReceiptOfChain(ctx, record.ID)
+		receipt, err := a.store.ReceiptOfChain(ctx, record.ID)
 		if errors.Is(err, store.ErrNotFound) || (err == nil && receipt.ID != *state.Receipt) {
 			return "it is sealed, but its receipt is not there", nil
 		}
 		return "", err
 	}
 	return a.inspectOpen(ctx, record.ID, state)
-}
-
-// readState is readChain for callers that need only the state.
-func (j *Judge) readState(record *store.ChainRecord) (state *ledger.ChainState, detail string) {
-	_, state, detail = j.readChain(record)
-	return state, detail
-}
-
-// readChain authenticates a chain's record and state, or says what is wrong with them.
-func (j *Judge) readChain(record *store.ChainRecord) (chain *ledger.Chain, state *ledger.ChainState, detail string) {
-	chain, err := ledger.DecodeChain(record.Body)
-	if err != nil {
-		return nil, nil, "the record cannot be read"
-	}
-	if chain.ID != record.ID || chain.Org != record.Org || chain.OpenedBy != record.OpenedBy || chain.ExternalID != record.ExternalID ||
-		chain.Environment != record.Environment || chain.IdempotencyKey != record.IdempotencyKey {
-		return nil, nil, "the record's columns do not agree with its body"
-	}
-	state, err = ledger.DecodeChainState(record.State, record.MAC, j.keys, chain)
-	if err != nil || state.Status != record.Status {
-		return nil, nil, "the record or its state fails the authenticator"
-	}
-	return chain, state, ""
 }
 
 // inspectOpen replays a chain that is still open. Events may arrive between the two reads, so a
@@ -258,11 +243,11 @@ func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledge
 	if replay == nil && !errors.As(err, &fault) {
 		return "", err
 	}
-	again, readErr := a.judge.store.Chain(ctx, id)
+	again, readErr := a.store.Chain(ctx, id)
 	if readErr != nil {
 		return "", readErr
 	}
-	now, changed := a.judge.readState(again)
+	now, changed := a.readState(again)
 	if changed == "" && now.Entries != state.Entries {
 		return "", nil
 	}

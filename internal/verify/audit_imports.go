@@ -42,7 +42,7 @@ func (a *audit) inspectImports(ctx context.Context) (*ledger.Break, error) {
 	}
 	var after ledger.ApprovalID
 	for {
-		rows, err := a.judge.store.ImportedApprovals(ctx, a.org.ID, after, recordPage)
+		rows, err := a.store.ImportedApprovals(ctx, a.org.ID, after, recordPage)
 		if err != nil {
 			return nil, err
 		}

@@ -34,7 +34,7 @@ func movesInTime(runs, next, now ledger.Time) bool {
 
 // inspectQueue requires a deadline job for each open approval.
 func (a *audit) inspectQueue(ctx context.Context) (*ledger.Break, error) {
-	missing, err := a.judge.MissingDeadlines(ctx, a.org.ID)
+	missing, err := a.judge.Approvals.MissingDeadlines(ctx, a.org.ID)
 	if err != nil || len(missing) == 0 {
 		return nil, err
 	}
@@ -44,13 +44,13 @@ func (a *audit) inspectQueue(ctx context.Context) (*ledger.Break, error) {
 
 // MissingDeadlines returns the open approvals of an organization without a deadline job in time,
 // each with its next step. Approvals that are opened or decided during the check are not included.
-func (j *Judge) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[ledger.ApprovalID]ledger.Time, error) {
-	open, err := j.openApprovals(ctx, org)
+func (a *Approvals) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[ledger.ApprovalID]ledger.Time, error) {
+	open, err := a.openApprovals(ctx, org)
 	if err != nil || len(open) == 0 {
 		return nil, err
 	}
-	now := j.now()
-	err = j.store.ScanJobs(ctx, JobDeadline, func(job *store.Job) error {
+	now := a.now()
+	err = a.store.ScanJobs(ctx, JobDeadline, func(job *store.Job) error {
 		id, err := ledger.ParseID(string(job.Body))
 		approval := ledger.ApprovalID{UUID: id}
 		if err == nil && job.Org == org && movesInTime(max(job.RunAt, job.LeasedUntil), open[approval], now) {
@@ -62,7 +62,7 @@ func (j *Judge) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[led
 		return nil, err
 	}
 	for id := range open {
-		record, err := j.store.Approval(ctx, id)
+		record, err := a.store.Approval(ctx, id)
 		switch {
 		case errors.Is(err, store.ErrNotFound), err == nil && !record.Status.Open():
 			delete(open, id)
@@ -75,19 +75,19 @@ func (j *Judge) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[led
 
 // openApprovals returns an organization's open approvals, each with its next step. Tampered
 // approvals are reported elsewhere.
-func (j *Judge) openApprovals(ctx context.Context, org ledger.OrgID) (map[ledger.ApprovalID]ledger.Time, error) {
+func (a *Approvals) openApprovals(ctx context.Context, org ledger.OrgID) (map[ledger.ApprovalID]ledger.Time, error) {
 	const page = 200
 	open := make(map[ledger.ApprovalID]ledger.Time)
 	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
 		query := store.ApprovalQuery{Org: org, Status: status, Limit: page}
 		for {
-			records, err := j.store.Approvals(ctx, query)
+			records, err := a.store.Approvals(ctx, query)
 			if err != nil {
 				return nil, err
 			}
 			for _, record := range records {
 				query.Before = &store.ApprovalAt{RequestedAt: record.RequestedAt, ID: record.ID}
-				if approval, err := j.store.ReadApproval(record); err == nil {
+				if approval, err := a.store.ReadApproval(record); err == nil {
 					open[record.ID] = approval.NextStep()
 				}
 			}

@@ -74,7 +74,7 @@ func (a *audit) stillMissing(ctx context.Context, missing map[ledger.Record]bool
 const recordPage = 200
 
 func (a *audit) storedKeys(ctx context.Context, org ledger.OrgID, missing map[ledger.Record]bool) error {
-	keys, err := a.judge.store.AllKeys(ctx, org)
+	keys, err := a.store.AllKeys(ctx, org)
 	for _, key := range keys {
 		delete(missing, ledger.Record{Kind: ledger.RecordKey, Name: key.ID.String()})
 	}
@@ -84,7 +84,7 @@ func (a *audit) storedKeys(ctx context.Context, org ledger.OrgID, missing map[le
 func (a *audit) storedTokens(ctx context.Context, org ledger.OrgID, missing map[ledger.Record]bool) error {
 	var before *ledger.TokenID
 	for {
-		tokens, err := a.judge.store.Tokens(ctx, org, before, recordPage)
+		tokens, err := a.store.Tokens(ctx, org, before, recordPage)
 		if err != nil {
 			return err
 		}
@@ -101,14 +101,14 @@ func (a *audit) storedTokens(ctx context.Context, org ledger.OrgID, missing map[
 // storedRows handles the kinds of which an organization has few. Policy sets were already checked
 // against the log.
 func (a *audit) storedRows(ctx context.Context, org ledger.OrgID, missing map[ledger.Record]bool) error {
-	keys, err := a.judge.store.SigningKeys(ctx, org)
+	keys, err := a.store.SigningKeys(ctx, org)
 	if err != nil {
 		return err
 	}
 	for _, key := range keys {
 		delete(missing, ledger.Record{Kind: ledger.RecordSigningKey, Name: key.ID.String()})
 	}
-	webhooks, err := a.judge.store.Webhooks(ctx, org)
+	webhooks, err := a.store.Webhooks(ctx, org)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 // inspectRollback compares the ledger with what this server has acknowledged.
 func (a *audit) inspectRollback(ctx context.Context) (*ledger.Break, error) {
-	rollback, err := a.judge.rollback(ctx, a.org)
+	rollback, err := a.judge.Heads.rollback(ctx, a.org)
 	if err != nil || rollback == nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
 // failingRow returns the i-th failing row, or nil if there are fewer.
 func (a *audit) failingRow(ctx context.Context, i int) (*ledger.Break, error) {
 	if i == 0 {
-		failing, err := a.judge.store.FailingRows(ctx, a.org.ID, maxFailing)
+		failing, err := a.store.FailingRows(ctx, a.org.ID, maxFailing)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func (a *audit) failingRow(ctx context.Context, i int) (*ledger.Break, error) {
 
 // inspectRegistry requires an active signing key: the service always leaves one.
 func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
-	keys, err := a.judge.store.SigningKeys(ctx, a.org.ID)
+	keys, err := a.store.SigningKeys(ctx, a.org.ID)
 	if err != nil {
 		return nil, err
 	}

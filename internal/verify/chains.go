@@ -13,6 +13,13 @@ import (
 	"countersign/internal/store"
 )
 
+// Chains compares open chains and budget counters with what was acknowledged: a chain that was
+// put back to an earlier state is found although that state is authentic.
+type Chains struct {
+	*reader
+	watch ChainWatch // nil without one
+}
+
 // ChainWatch records the progress of each open chain outside the database.
 type ChainWatch interface {
 	Seen(chain uuid.UUID) (keyring.ChainWatched, bool)
@@ -87,15 +94,15 @@ func ChainBehind(seen *keyring.ChainWatched, chain *ledger.Chain, state *ledger.
 	return back
 }
 
-// ProveChain checks that a chain's entries lead from everything recorded about it to its current
+// prove checks that a chain's entries lead from everything recorded about it to its current
 // state, and otherwise returns what is wrong. It updates the watch if the check succeeds.
-func (j *Judge) ProveChain(ctx context.Context, seen *keyring.ChainWatched) (*ChainRollback, error) {
+func (c *Chains) prove(ctx context.Context, seen *keyring.ChainWatched) (*ChainRollback, error) {
 	if ledger.IsCounterID(seen.Chain) {
-		return j.proveCounter(ctx, seen)
+		return c.proveCounter(ctx, seen)
 	}
 	id := ledger.ChainID{UUID: seen.Chain}
 	back := &ChainRollback{Org: ledger.OrgID{UUID: seen.Org}, Chain: id}
-	record, err := j.store.Chain(ctx, id)
+	record, err := c.store.Chain(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		back.Gone = true
 		return back, nil
@@ -103,7 +110,7 @@ func (j *Judge) ProveChain(ctx context.Context, seen *keyring.ChainWatched) (*Ch
 	if err != nil {
 		return nil, err
 	}
-	chain, state, detail := j.readChain(record)
+	chain, state, detail := c.readChain(record)
 	if detail != "" || chain.Org.UUID != seen.Org {
 		return back, nil
 	}
@@ -111,7 +118,7 @@ func (j *Judge) ProveChain(ctx context.Context, seen *keyring.ChainWatched) (*Ch
 		return behind, nil
 	}
 	now := MarkOf(chain, state, record.MAC)
-	follows, err := j.follows(ctx, seen, &now)
+	follows, err := c.follows(ctx, seen, &now)
 	if err != nil {
 		return nil, err
 	}
@@ -121,13 +128,13 @@ func (j *Judge) ProveChain(ctx context.Context, seen *keyring.ChainWatched) (*Ch
 		}
 		return back, nil
 	}
-	j.chains.Proven(seen, now, Final(state))
+	c.watch.Proven(seen, now, Final(state))
 	return nil, nil
 }
 
 // follows extends the oldest mark's digest by the later entries and requires every later mark and
 // the current state on the way. Entries never change, so the chain may grow during the check.
-func (j *Judge) follows(ctx context.Context, seen *keyring.ChainWatched, now *keyring.ChainMark) (bool, error) {
+func (c *Chains) follows(ctx context.Context, seen *keyring.ChainWatched, now *keyring.ChainMark) (bool, error) {
 	if len(seen.Unproven) == 0 && seen.Entries == now.Entries { // Before has compared the digests
 		return true, nil
 	}
@@ -139,7 +146,7 @@ func (j *Judge) follows(ctx context.Context, seen *keyring.ChainWatched, now *ke
 	}
 	walk := &entryWalk{entries: marks[0].Entries, events: marks[0].Actions, digest: marks[0].Digest, marks: marks[1:]}
 	id := ledger.ChainID{UUID: seen.Chain}
-	addenda, err := j.store.Addenda(ctx, id, math.MinInt64, math.MaxInt64)
+	addenda, err := c.store.Addenda(ctx, id, math.MinInt64, math.MaxInt64)
 	if err != nil {
 		return false, err
 	}
@@ -148,7 +155,7 @@ func (j *Judge) follows(ctx context.Context, seen *keyring.ChainWatched, now *ke
 			walk.addenda = append(walk.addenda, addendum)
 		}
 	}
-	err = j.store.EachPage(ctx, id, walk.events, func(events []*ledger.StoredEvent) error {
+	err = c.store.EachPage(ctx, id, walk.events, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
 			if !walk.event(event) {
 				return errBroken
@@ -212,18 +219,18 @@ func (w *entryWalk) pass() {
 // open, they take turns.
 const maxProofs = 5000
 
-// ProveChains checks the chains that are due against the watch and passes what is wrong to found.
-func (j *Judge) ProveChains(ctx context.Context, found func(*ChainRollback)) error {
-	if j.chains == nil {
+// ProveDue checks the chains that are due against the watch and passes what is wrong to found.
+func (c *Chains) ProveDue(ctx context.Context, found func(*ChainRollback)) error {
+	if c.watch == nil {
 		return nil
 	}
-	for _, chain := range j.chains.Forgotten() {
-		if err := j.adopt(ctx, ledger.ChainID{UUID: chain}); err != nil {
+	for _, chain := range c.watch.Forgotten() {
+		if err := c.adopt(ctx, ledger.ChainID{UUID: chain}); err != nil {
 			return err
 		}
 	}
-	for _, seen := range j.chains.Due(maxProofs) {
-		back, err := j.ProveChain(ctx, &seen)
+	for _, seen := range c.watch.Due(maxProofs) {
+		back, err := c.prove(ctx, &seen)
 		if err != nil {
 			return err
 		}
@@ -235,34 +242,34 @@ func (j *Judge) ProveChains(ctx context.Context, found func(*ChainRollback)) err
 }
 
 // adopt records an open, authentic chain in its current state, because an operator has accepted it.
-func (j *Judge) adopt(ctx context.Context, id ledger.ChainID) error {
+func (c *Chains) adopt(ctx context.Context, id ledger.ChainID) error {
 	if ledger.IsCounterID(id.UUID) {
-		return j.adoptCounter(ctx, ledger.CounterID(id))
+		return c.adoptCounter(ctx, ledger.CounterID(id))
 	}
-	record, err := j.store.Chain(ctx, id)
+	record, err := c.store.Chain(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if chain, state, detail := j.readChain(record); detail == "" && !Final(state) {
-		j.chains.Note(keyring.ChainMark{}, MarkOf(chain, state, record.MAC), false)
+	if chain, state, detail := c.readChain(record); detail == "" && !Final(state) {
+		c.watch.Note(keyring.ChainMark{}, MarkOf(chain, state, record.MAC), false)
 	}
 	return nil
 }
 
-// ChainRollbacks returns every chain that differs from what was acknowledged.
-func (j *Judge) ChainRollbacks(ctx context.Context) (found []*ChainRollback, err error) {
-	if j.chains == nil {
+// Rollbacks returns every chain that differs from what was acknowledged.
+func (c *Chains) Rollbacks(ctx context.Context) (found []*ChainRollback, err error) {
+	if c.watch == nil {
 		return nil, nil
 	}
-	return j.proveAll(ctx, j.chains.All(), math.MaxInt)
+	return c.proveAll(ctx, c.watch.All(), math.MaxInt)
 }
 
-func (j *Judge) proveAll(ctx context.Context, watched []keyring.ChainWatched, most int) (found []*ChainRollback, err error) {
+func (c *Chains) proveAll(ctx context.Context, watched []keyring.ChainWatched, most int) (found []*ChainRollback, err error) {
 	for i := range watched {
-		back, err := j.ProveChain(ctx, &watched[i])
+		back, err := c.prove(ctx, &watched[i])
 		if err != nil {
 			return nil, err
 		}
@@ -277,14 +284,14 @@ func (j *Judge) proveAll(ctx context.Context, watched []keyring.ChainWatched, mo
 
 // rolledBackChains returns the organization's chains that were rolled back or deleted.
 func (a *audit) rolledBackChains(ctx context.Context) ([]*ledger.Break, error) {
-	if a.judge.chains == nil {
+	if a.judge.Chains.watch == nil {
 		return nil, nil
 	}
-	watched := a.judge.chains.Of(a.org.ID.UUID)
+	watched := a.judge.Chains.watch.Of(a.org.ID.UUID)
 	if a.maxChains > 0 && len(watched) > a.maxChains {
 		watched = watched[:a.maxChains]
 	}
-	back, err := a.judge.proveAll(ctx, watched, maxRolledBack)
+	back, err := a.judge.Chains.proveAll(ctx, watched, maxRolledBack)
 	breaks := make([]*ledger.Break, 0, len(back))
 	for _, chain := range back {
 		t := chain.Tampering()

@@ -42,14 +42,14 @@ const counterGrace = time.Hour
 
 // proveCounter compares a counter with its mark. recountBudgets checks the amounts, because that
 // requires the events.
-func (j *Judge) proveCounter(ctx context.Context, seen *keyring.ChainWatched) (*ChainRollback, error) {
-	if j.now() > counterEnds(&seen.ChainMark).Add(counterGrace) {
-		j.chains.Drop(seen.Chain)
+func (c *Chains) proveCounter(ctx context.Context, seen *keyring.ChainWatched) (*ChainRollback, error) {
+	if c.now() > counterEnds(&seen.ChainMark).Add(counterGrace) {
+		c.watch.Drop(seen.Chain)
 		return nil, nil
 	}
 	id := ledger.CounterID{UUID: seen.Chain}
 	back := &ChainRollback{Org: ledger.OrgID{UUID: seen.Org}, Chain: ledger.ChainID{UUID: seen.Chain}}
-	found, err := j.store.BudgetCounters(ctx, []ledger.CounterID{id})
+	found, err := c.store.BudgetCounters(ctx, []ledger.CounterID{id})
 	if err != nil {
 		return nil, err
 	}
@@ -58,25 +58,25 @@ func (j *Judge) proveCounter(ctx context.Context, seen *keyring.ChainWatched) (*
 		back.Gone = true
 		return back, nil
 	}
-	counter, err := j.store.ReadCounter(record)
+	counter, err := c.store.ReadCounter(record)
 	if err != nil {
 		return nil, nil //nolint:nilerr // failingRow reports it
 	}
 	if behind := CounterBehind(seen, counter, record.MAC); behind != nil {
 		return behind, nil
 	}
-	j.chains.Proven(seen, CounterMark(counter, record.MAC), false)
+	c.watch.Proven(seen, CounterMark(counter, record.MAC), false)
 	return nil, nil
 }
 
 // adoptCounter records an authentic counter in its current state.
-func (j *Judge) adoptCounter(ctx context.Context, id ledger.CounterID) error {
-	found, err := j.store.BudgetCounters(ctx, []ledger.CounterID{id})
+func (c *Chains) adoptCounter(ctx context.Context, id ledger.CounterID) error {
+	found, err := c.store.BudgetCounters(ctx, []ledger.CounterID{id})
 	if err != nil || found[id] == nil {
 		return err
 	}
-	if counter, err := j.store.ReadCounter(found[id]); err == nil {
-		j.chains.Note(keyring.ChainMark{}, CounterMark(counter, found[id].MAC), false)
+	if counter, err := c.store.ReadCounter(found[id]); err == nil {
+		c.watch.Note(keyring.ChainMark{}, CounterMark(counter, found[id].MAC), false)
 	}
 	return nil
 }

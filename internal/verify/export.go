@@ -42,8 +42,8 @@ func (e *Export) approvals(approvals []*ledger.Approval) {
 
 // Export reads the evidence behind a receipt, or only the receipt's anchors if full is false. If
 // anything fails, it returns ledger.ErrStateTampered and no evidence.
-func (j *Judge) Export(ctx context.Context, receipt *store.PlacedReceipt, full bool) (*Export, error) {
-	check, err := j.Check(ctx, receipt, Bounded)
+func (r *Receipts) Export(ctx context.Context, receipt *store.PlacedReceipt, full bool) (*Export, error) {
+	check, err := r.Check(ctx, receipt, Bounded)
 	if err != nil {
 		return nil, err
 	}
@@ -52,16 +52,16 @@ func (j *Judge) Export(ctx context.Context, receipt *store.PlacedReceipt, full b
 	}
 	export := &Export{}
 	if full {
-		if err := j.exportChain(ctx, receipt, export); err != nil {
+		if err := r.exportChain(ctx, receipt, export); err != nil {
 			return nil, err
 		}
 	}
-	return export, j.exportAnchors(ctx, receipt, export)
+	return export, r.exportAnchors(ctx, receipt, export)
 }
 
-func (j *Judge) exportChain(ctx context.Context, receipt *store.PlacedReceipt, export *Export) error {
-	in := j.InspectReceipt(&receipt.NamedReceipt)
-	a := &audit{judge: j, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
+func (r *Receipts) exportChain(ctx context.Context, receipt *store.PlacedReceipt, export *Export) error {
+	in := r.Inspect(&receipt.NamedReceipt)
+	a := &chainAudit{reader: r.reader, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
 	sealed := &sealedChain{receipt: receipt.ID, chain: receipt.Chain, attested: in.Attested, sequence: receipt.Sequence, hash: in.Hash}
 	found, err := a.inspectCounted(ctx, sealed, &extent{export: export})
 	switch {
@@ -76,13 +76,13 @@ func (j *Judge) exportChain(ctx context.Context, receipt *store.PlacedReceipt, e
 }
 
 // exportAnchors collects the completed proofs. A pending or failed anchor proves nothing.
-func (j *Judge) exportAnchors(ctx context.Context, receipt *store.PlacedReceipt, export *Export) error {
+func (r *Receipts) exportAnchors(ctx context.Context, receipt *store.PlacedReceipt, export *Export) error {
 	subjects := []store.AnchorSubject{{Kind: ledger.SubjectHead, ID: receipt.ID.UUID}}
 	for _, approval := range export.Approvals {
 		subjects = append(subjects, store.AnchorSubject{Kind: ledger.SubjectApproval, ID: approval.ID.UUID})
 	}
 	for _, subject := range subjects {
-		records, err := j.store.Anchors(ctx, receipt.Org, subject)
+		records, err := r.store.Anchors(ctx, receipt.Org, subject)
 		if err != nil {
 			return err
 		}

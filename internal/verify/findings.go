@@ -99,7 +99,7 @@ func (t *Tampering) About() (kind, subject string) {
 // its chain, events and approvals, an approval with its event, or a single row. An acknowledgement
 // is valid as long as the digest is unchanged. If the subject is none of these, the digest covers
 // only the description.
-func (j *Judge) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
+func (f *Findings) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
 	d := digest{sha256.New()}
 	d.bytes(t.Words())
 	var err error
@@ -110,9 +110,9 @@ func (j *Judge) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
 		}
 		d.bytes(t.Digest)
 	case t.Receipt != ledger.ReceiptID{}:
-		err = j.digestReceipt(ctx, d, t.Receipt)
+		err = f.digestReceipt(ctx, d, t.Receipt)
 	default:
-		err = j.digestApproval(ctx, d, t.Approval)
+		err = f.digestApproval(ctx, d, t.Approval)
 	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) { // the digest ends where something is missing
 		return nil, err
@@ -126,20 +126,20 @@ func (t *Tampering) Words() []byte {
 	return sum[:]
 }
 
-func (j *Judge) digestReceipt(ctx context.Context, d digest, id ledger.ReceiptID) error {
-	receipt, err := j.store.Receipt(ctx, id)
+func (f *Findings) digestReceipt(ctx context.Context, d digest, id ledger.ReceiptID) error {
+	receipt, err := f.store.Receipt(ctx, id)
 	if err != nil {
 		return err
 	}
 	d.bytes(receipt.Org.UUID[:], receipt.Chain.UUID[:], receipt.PreviousHash, receipt.Body)
 	d.int(receipt.Sequence)
-	chain, err := j.store.Chain(ctx, receipt.Chain)
+	chain, err := f.store.Chain(ctx, receipt.Chain)
 	if err != nil {
 		return err
 	}
 	d.bytes(chain.Org.UUID[:], chain.OpenedBy.UUID[:], chain.Body, chain.State, chain.MAC)
 	d.text(chain.ExternalID, chain.Environment, chain.IdempotencyKey, string(chain.Status))
-	err = j.store.EachPage(ctx, receipt.Chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
+	err = f.store.EachPage(ctx, receipt.Chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
 			d.event(event)
 		}
@@ -148,7 +148,7 @@ func (j *Judge) digestReceipt(ctx context.Context, d digest, id ledger.ReceiptID
 	if err != nil {
 		return err
 	}
-	addenda, err := j.store.Addenda(ctx, receipt.Chain, math.MinInt64, math.MaxInt64)
+	addenda, err := f.store.Addenda(ctx, receipt.Chain, math.MinInt64, math.MaxInt64)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (j *Judge) digestReceipt(ctx context.Context, d digest, id ledger.ReceiptID
 		d.int(addendum.Sequence)
 		d.bytes(addendum.Body)
 	}
-	approvals, err := j.store.Approvals(ctx, store.ApprovalQuery{Org: receipt.Org, Chain: &receipt.Chain, Limit: math.MaxInt32})
+	approvals, err := f.store.Approvals(ctx, store.ApprovalQuery{Org: receipt.Org, Chain: &receipt.Chain, Limit: math.MaxInt32})
 	if err != nil {
 		return err
 	}
@@ -167,10 +167,10 @@ func (j *Judge) digestReceipt(ctx context.Context, d digest, id ledger.ReceiptID
 	return nil
 }
 
-func (j *Judge) digestApproval(ctx context.Context, d digest, id ledger.ApprovalID) error {
-	approval, err := j.store.Approval(ctx, id)
+func (f *Findings) digestApproval(ctx context.Context, d digest, id ledger.ApprovalID) error {
+	approval, err := f.store.Approval(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
-		imported, err := j.store.DigestImported(ctx, id)
+		imported, err := f.store.DigestImported(ctx, id)
 		if err == nil {
 			d.bytes(imported[:])
 		}
@@ -180,7 +180,7 @@ func (j *Judge) digestApproval(ctx context.Context, d digest, id ledger.Approval
 		return err
 	}
 	d.approval(approval)
-	event, err := j.store.Event(ctx, store.EventAt{Chain: approval.Chain, Sequence: approval.Sequence})
+	event, err := f.store.Event(ctx, store.EventAt{Chain: approval.Chain, Sequence: approval.Sequence})
 	if err == nil {
 		d.event(event)
 	}
@@ -249,7 +249,7 @@ func (a *audit) compareFindings(ctx context.Context) (*Tampering, error) {
 		return nil, err
 	}
 	for _, name := range order {
-		finding, err := a.judge.store.Finding(ctx, store.FindingRef{Org: a.org.ID, Name: name})
+		finding, err := a.store.Finding(ctx, store.FindingRef{Org: a.org.ID, Name: name})
 		if errors.Is(err, store.ErrNotFound) {
 			return FindingDeleted(name), nil
 		}
@@ -282,7 +282,7 @@ func (f findingAct) agrees(finding *store.FindingRecord) bool {
 func (a *audit) findingActs(ctx context.Context) (acts map[string]findingAct, order []string, err error) {
 	acts = make(map[string]findingAct)
 	read := int64(0)
-	err = a.judge.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
+	err = a.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
 		if read++; a.maxActs > 0 && read > a.maxActs {
 			return errBroken
 		}
@@ -312,7 +312,7 @@ func (a *audit) changedFinding(ctx context.Context) (*Tampering, error) {
 	const page, most = 200, 10_000
 	after := store.FindingRef{Org: a.org.ID}
 	for range most / page {
-		findings, err := a.judge.store.Findings(ctx, after, page)
+		findings, err := a.store.Findings(ctx, after, page)
 		if err != nil {
 			return nil, err
 		}

@@ -80,14 +80,14 @@ func chainUnknown(hash [32]byte, why string, at ledger.Time) *chainVerdict {
 }
 
 // chainOf judges the chain behind a receipt that is sound on its own.
-func (j *Judge) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, effort Effort) (*chainVerdict, error) {
+func (r *Receipts) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, effort Effort) (*chainVerdict, error) {
 	if effort == InFull {
-		return j.checkChain(ctx, receipt, in, false)
+		return r.checkChain(ctx, receipt, in, false)
 	}
-	known := j.knownVerdict(receipt.ID, in)
-	if known == nil || known.made > j.now() || j.now() >= known.made.Add(verdictTTL) {
+	known := r.knownVerdict(receipt.ID, in)
+	if known == nil || known.made > r.now() || r.now() >= known.made.Add(verdictTTL) {
 		if effort == Rationed {
-			release, err := j.full.acquire(ctx)
+			release, err := r.full.acquire(ctx)
 			switch {
 			case errors.Is(err, ErrBusy) && known != nil:
 				return known, nil
@@ -96,23 +96,23 @@ func (j *Judge) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in *l
 			}
 			defer release()
 			// Another caller may have checked the same chain during the wait.
-			if again := j.knownVerdict(receipt.ID, in); again != nil && again != known {
+			if again := r.knownVerdict(receipt.ID, in); again != nil && again != known {
 				return again, nil
 			}
 		}
-		verdict, err := j.boundedVerdict(ctx, receipt, in)
+		verdict, err := r.boundedVerdict(ctx, receipt, in)
 		if err != nil {
 			return nil, err
 		}
-		j.full.verdicts.Put(receipt.ID, verdict, verdictBytes)
+		r.full.verdicts.Put(receipt.ID, verdict, verdictBytes)
 		known = verdict
 	}
 	return known, nil
 }
 
 // knownVerdict returns the last verdict on exactly this receipt, however old, or nil.
-func (j *Judge) knownVerdict(id ledger.ReceiptID, in *ledger.Inspection) *chainVerdict {
-	known, ok := j.full.verdicts.Get(id)
+func (r *Receipts) knownVerdict(id ledger.ReceiptID, in *ledger.Inspection) *chainVerdict {
+	known, ok := r.full.verdicts.Get(id)
 	if !ok || known.hash != in.Hash {
 		return nil
 	}
@@ -140,14 +140,14 @@ func (f *fullChecks) acquire(ctx context.Context) (release func(), err error) {
 }
 
 // boundedVerdict checks a chain, or returns the last stored check if the chain is too large.
-func (j *Judge) boundedVerdict(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection) (*chainVerdict, error) {
-	if known := j.knownVerdict(receipt.ID, in); known == nil || !known.large {
-		verdict, err := j.checkChain(ctx, receipt, in, true)
+func (r *Receipts) boundedVerdict(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection) (*chainVerdict, error) {
+	if known := r.knownVerdict(receipt.ID, in); known == nil || !known.large {
+		verdict, err := r.checkChain(ctx, receipt, in, true)
 		if !errors.Is(err, errLarge) {
 			return verdict, err
 		}
 	}
-	verdict, err := j.lastFullCheck(ctx, receipt, in)
+	verdict, err := r.lastFullCheck(ctx, receipt, in)
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +156,11 @@ func (j *Judge) boundedVerdict(ctx context.Context, receipt *store.PlacedReceipt
 }
 
 // lastFullCheck returns the stored result for a large chain. A tampered row counts as no result.
-func (j *Judge) lastFullCheck(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection) (*chainVerdict, error) {
-	last, err := j.store.FullCheck(ctx, receipt.Org, receipt.ID)
+func (r *Receipts) lastFullCheck(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection) (*chainVerdict, error) {
+	last, err := r.store.FullCheck(ctx, receipt.Org, receipt.ID)
 	switch {
 	case errors.Is(err, ledger.ErrStateTampered):
-		j.log.Error("the record of a full check was changed outside the service: run countersign audit")
+		r.log.Error("the record of a full check was changed outside the service: run countersign audit")
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return nil, err
 	case err == nil && last.Hash == in.Hash:
@@ -168,20 +168,20 @@ func (j *Judge) lastFullCheck(ctx context.Context, receipt *store.PlacedReceipt,
 		if last.Failed != "" {
 			found = &ledger.Break{Check: ledger.Check(last.Failed), Detail: "the last full check failed"}
 		}
-		return &chainVerdict{hash: in.Hash, checks: chainChecks(found), at: last.CheckedAt, made: j.now(), full: true}, nil
+		return &chainVerdict{hash: in.Hash, checks: chainChecks(found), at: last.CheckedAt, made: r.now(), full: true}, nil
 	}
-	return chainUnknown(in.Hash, "the chain is large, and was not checked in full yet", j.now()), nil
+	return chainUnknown(in.Hash, "the chain is large, and was not checked in full yet", r.now()), nil
 }
 
 // checkChain checks the chain and its events against what the receipt attests.
-func (j *Judge) checkChain(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, bounded bool) (*chainVerdict, error) {
-	now := j.now()
+func (r *Receipts) checkChain(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, bounded bool) (*chainVerdict, error) {
+	now := r.now()
 	verdict := &chainVerdict{hash: in.Hash, at: now, made: now, full: true}
-	a := &audit{judge: j, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
+	a := &chainAudit{reader: r.reader, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
 	sealed := &sealedChain{
 		receipt: receipt.ID, chain: receipt.Chain, attested: in.Attested, sequence: receipt.Sequence, hash: in.Hash,
 	}
-	if bounded && j.knownSound(ctx, a, sealed) {
+	if bounded && r.knownSound(ctx, a, sealed) {
 		verdict.checks = chainChecks(nil)
 		return verdict, nil
 	}
@@ -194,7 +194,7 @@ func (j *Judge) checkChain(ctx context.Context, receipt *store.PlacedReceipt, in
 		return nil, err
 	}
 	if bounded && found == nil {
-		j.full.sound.Put(receipt.ID, soundChain{receipt: in.Hash, rows: size.rows.sum()}, soundChainBytes)
+		r.full.sound.Put(receipt.ID, soundChain{receipt: in.Hash, rows: size.rows.sum()}, soundChainBytes)
 	}
 	verdict.checks = chainChecks(found)
 	return verdict, nil
@@ -202,8 +202,8 @@ func (j *Judge) checkChain(ctx context.Context, receipt *store.PlacedReceipt, in
 
 // knownSound reports whether every row behind a receipt is byte for byte what was found sound
 // before. If not, a whole check says why.
-func (j *Judge) knownSound(ctx context.Context, a *audit, sealed *sealedChain) bool {
-	known, ok := j.full.sound.Get(sealed.receipt)
+func (r *Receipts) knownSound(ctx context.Context, a *chainAudit, sealed *sealedChain) bool {
+	known, ok := r.full.sound.Get(sealed.receipt)
 	if !ok || known.receipt != sealed.hash {
 		return false
 	}

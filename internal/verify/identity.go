@@ -22,15 +22,15 @@ type LedgerWatch interface {
 // unrecognized reports whether, at the last check, the watch did not know this ledger: the ledger
 // has receipts but the watch is empty, or the watch belongs to another ledger. An operator's
 // acceptance clears either immediately.
-func (j *Judge) unrecognized() bool {
-	if j.ledgers == nil {
+func (h *Heads) unrecognized() bool {
+	if h.ledgers == nil {
 		return false
 	}
-	if j.unremembered.Load() && j.ledgers.Blank() {
+	if h.unremembered.Load() && h.ledgers.Blank() {
 		return true
 	}
-	stored := j.stored.Load()
-	return stored != nil && differ(*stored, j.ledgers.Ledger())
+	stored := h.stored.Load()
+	return stored != nil && differ(*stored, h.ledgers.Ledger())
 }
 
 // differ reports whether two ledgers are known to be different.
@@ -39,8 +39,8 @@ func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a !=
 // Sealed reports whether an organization has ever sealed a receipt, according to the database, and
 // how many its head counts. The head is created with its organization, so a missing head was
 // removed.
-func (j *Judge) Sealed(ctx context.Context, org ledger.OrgID) (stored int64, sealed bool, err error) {
-	head, err := j.store.Head(ctx, org)
+func (h *Heads) Sealed(ctx context.Context, org ledger.OrgID) (stored int64, sealed bool, err error) {
+	head, err := h.store.Head(ctx, org)
 	if errors.Is(err, store.ErrNotFound) {
 		return 0, true, nil
 	}
@@ -50,20 +50,20 @@ func (j *Judge) Sealed(ctx context.Context, org ledger.OrgID) (stored int64, sea
 	if head.Count > 0 {
 		return head.Count, true, nil
 	}
-	receipts, err := j.store.Receipts(ctx, org, 0, 1)
+	receipts, err := h.store.Receipts(ctx, org, 0, 1)
 	return 0, len(receipts) > 0, err
 }
 
 // unknown returns what is wrong if the watch does not know this ledger. blank is whether the watch
 // was empty before the organizations were read, because receipts sealed after that prove nothing.
-func (j *Judge) unknown(ctx context.Context, orgs []*ledger.Organization, blank bool) ([]Rollback, error) {
-	if j.ledgers == nil {
+func (h *Heads) unknown(ctx context.Context, orgs []*ledger.Organization, blank bool) ([]Rollback, error) {
+	if h.ledgers == nil {
 		return nil, nil
 	}
 	var found []Rollback
 	if blank {
 		for _, org := range orgs {
-			stored, sealed, err := j.Sealed(ctx, org.ID)
+			stored, sealed, err := h.Sealed(ctx, org.ID)
 			if err != nil {
 				return nil, err
 			}
@@ -72,18 +72,18 @@ func (j *Judge) unknown(ctx context.Context, orgs []*ledger.Organization, blank 
 			}
 		}
 	}
-	j.unremembered.Store(len(found) > 0)
+	h.unremembered.Store(len(found) > 0)
 	// A row that fails its authenticator proves nothing here; the audit reports it.
-	stored, err := j.store.Ledger(ctx)
+	stored, err := h.store.Ledger(ctx)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, ledger.ErrStateTampered):
-		j.stored.Store(nil)
+		h.stored.Store(nil)
 		return found, nil
 	case err != nil:
 		return nil, err
 	}
-	j.stored.Store(&stored.ID)
-	if differ(stored.ID, j.ledgers.Ledger()) {
+	h.stored.Store(&stored.ID)
+	if differ(stored.ID, h.ledgers.Ledger()) {
 		found = append(found, Rollback{ID: stored.ID, OtherLedger: true})
 	}
 	return found, nil

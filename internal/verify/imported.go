@@ -7,10 +7,10 @@ import (
 	"countersign/internal/store"
 )
 
-// Imported verifies an approval that was decided elsewhere: its record and its signature. Its chain
+// VerifyImported verifies an approval that was decided elsewhere: its record and its signature. Its chain
 // is not in this ledger, and the verdict says so.
-func (j *Judge) Imported(ctx context.Context, record *store.ImportedApproval) (*ledger.Verification, error) {
-	v := &approvalVerification{judge: j, result: j.newVerification(ledger.ArtifactApproval, record.ID.UUID)}
+func (a *Approvals) VerifyImported(ctx context.Context, record *store.ImportedApproval) (*ledger.Verification, error) {
+	v := &approvalVerification{approvals: a, result: a.newVerification(ledger.ArtifactApproval, record.ID.UUID)}
 	r := v.result
 	r.Evidence.Reason = "imported"
 	approval := readImported(record)

@@ -6,11 +6,19 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
-
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
+
+// Receipts verifies receipts: each on its own, between its neighbours, against the organization's
+// head, and with its chain. It distinguishes tampering, which is part of the result, from a failure
+// to read, which is an error.
+type Receipts struct {
+	*reader
+	anchors *anchors
+	sound   soundReceipts
+	full    fullChecks
+}
 
 // Verdict is the result of verifying one receipt.
 type Verdict struct {
@@ -34,17 +42,17 @@ func firstFailure(checks []ledger.CheckResult) *ledger.CheckResult {
 	return nil
 }
 
-// VerifyReceipt checks one receipt: on its own, between its neighbours, against the organization's
+// Verdict checks one receipt: on its own, between its neighbours, against the organization's
 // head, and with its chain's events. It returns an error only if it could not read. Tampering is in
 // the verdict.
-func (j *Judge) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdict, error) {
-	receipt, err := j.store.PlacedReceipt(ctx, id)
+func (r *Receipts) Verdict(ctx context.Context, id ledger.ReceiptID) (*Verdict, error) {
+	receipt, err := r.store.PlacedReceipt(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	in := j.InspectReceipt(&receipt.NamedReceipt)
+	in := r.Inspect(&receipt.NamedReceipt)
 	shown := in.Check(receipt.StoredReceipt)
-	v := &verification{judge: j, receipt: receipt}
+	v := &verification{receipts: r, receipt: receipt}
 	if err := v.run(ctx); err != nil {
 		return nil, err
 	}
@@ -55,19 +63,19 @@ func (j *Judge) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdic
 	return verdict, nil
 }
 
-// InspectReceipt checks a receipt's stored bytes on their own. It may keep the receipt, so the
+// Inspect checks a receipt's stored bytes on their own. It may keep the receipt, so the
 // receipt must not be modified afterwards or belong to a scan's buffer.
-func (j *Judge) InspectReceipt(receipt *store.NamedReceipt) ledger.Inspection {
-	return j.sound.inspect(receipt.StoredReceipt, receipt.Slug, j.keys)
+func (r *Receipts) Inspect(receipt *store.NamedReceipt) ledger.Inspection {
+	return r.sound.inspect(receipt.StoredReceipt, receipt.Slug, r.keys)
 }
 
 // verification checks a receipt in its context.
 type verification struct {
-	judge   *Judge
-	receipt *store.PlacedReceipt
-	effort  Effort
-	checks  []ledger.CheckResult
-	chain   *chainVerdict // nil if the receipt itself failed
+	receipts *Receipts
+	receipt  *store.PlacedReceipt
+	effort   Effort
+	checks   []ledger.CheckResult
+	chain    *chainVerdict // nil if the receipt itself failed
 }
 
 func (v *verification) add(name ledger.Check, fault string) {
@@ -83,7 +91,7 @@ func (v *verification) skip(name ledger.Check, status ledger.CheckStatus, why st
 }
 
 func (v *verification) run(ctx context.Context) error {
-	in := v.judge.sound.inspect(v.receipt.StoredReceipt, v.receipt.Slug, v.judge.keys)
+	in := v.receipts.sound.inspect(v.receipt.StoredReceipt, v.receipt.Slug, v.receipts.keys)
 	v.checks = make([]ledger.CheckResult, 0, maxChecks)
 	v.inspected(&in)
 	v.previousLink()
@@ -125,7 +133,7 @@ func (v *verification) previousLink() {
 		fault = fmt.Sprintf("receipt %d, which comes before it, is missing", v.receipt.Sequence-1)
 	default:
 		// The hash covers the stored bytes, whether they are sound or not.
-		in := v.judge.sound.inspect(v.receipt.Previous, v.receipt.Slug, v.judge.keys)
+		in := v.receipts.sound.inspect(v.receipt.Previous, v.receipt.Slug, v.receipts.keys)
 		if !bytes.Equal(in.Hash[:], v.receipt.PreviousHash) {
 			fault = "it does not carry the hash of the receipt before it"
 		}
@@ -138,7 +146,7 @@ func (v *verification) head(in *ledger.Inspection) {
 	switch head := v.receipt.Head; {
 	case head == nil:
 		fault = "the organization's head is missing"
-	case !head.Authentic(v.judge.keys):
+	case !head.Authentic(v.receipts.keys):
 		fault = "the organization's head fails its authenticator"
 	case head.Count < v.receipt.Sequence:
 		fault = fmt.Sprintf("the head counts %d receipts, and this is number %d", head.Count, v.receipt.Sequence)
@@ -160,7 +168,7 @@ func (v *verification) nextLink(in *ledger.Inspection) {
 		return
 	}
 	fault := ""
-	if found := v.judge.sound.inspect(next, v.receipt.Slug, v.judge.keys).Fault; found != "" {
+	if found := v.receipts.sound.inspect(next, v.receipt.Slug, v.receipts.keys).Fault; found != "" {
 		fault = fmt.Sprintf("receipt %d, which comes after it, fails its %s check", sequence, found)
 	} else if !bytes.Equal(next.PreviousHash, in.Hash[:]) {
 		fault = "the receipt after it does not carry its hash"
@@ -176,7 +184,7 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "nothing vouches for the approvals in the receipt")
 		return nil
 	}
-	verdict, err := v.judge.chainOf(ctx, v.receipt, in, v.effort)
+	verdict, err := v.receipts.chainOf(ctx, v.receipt, in, v.effort)
 	if err != nil {
 		return err
 	}
@@ -185,31 +193,15 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 	return nil
 }
 
-func (j *Judge) newVerification(artifact string, id uuid.UUID) *ledger.Verification {
-	return &ledger.Verification{
-		Artifact: artifact, ID: id, VerifiedAt: j.now(),
-		TSA: ledger.AnchorFinding{Standing: ledger.NotAnchored}, OpenTimestamp: ledger.AnchorFinding{Standing: ledger.NotAnchored},
-		Signature: ledger.Finding{Standing: ledger.StandingNotApplicable}, Key: ledger.KeyNotApplicable,
-		Evidence: ledger.Finding{Standing: ledger.StandingNotApplicable},
-	}
-}
-
-// Gone returns the verification of a missing artifact. The service deletes none, so it has failed.
-func (j *Judge) Gone(artifact string, id uuid.UUID) *ledger.Verification {
-	v := j.newVerification(artifact, id)
-	v.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "artifact_missing"}
-	return v
-}
-
-// Receipt verifies a receipt in its context.
-func (j *Judge) Receipt(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.Verification, error) {
-	run := &verification{judge: j, receipt: receipt, effort: effort}
+// Verify verifies a receipt in its context.
+func (r *Receipts) Verify(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.Verification, error) {
+	run := &verification{receipts: r, receipt: receipt, effort: effort}
 	if err := run.run(ctx); err != nil {
 		return nil, err
 	}
-	v := j.newVerification(ledger.ArtifactReceipt, receipt.ID.UUID)
+	v := r.newVerification(ledger.ArtifactReceipt, receipt.ID.UUID)
 	if effort == InFull { // public checks reveal none of it
-		j.describeReceipt(ctx, v, receipt)
+		r.describe(ctx, v, receipt)
 	}
 	v.Checks = run.checks
 	v.Integrity = finding(run.checks, ledger.CheckSignature, ledger.CheckColumns)
@@ -222,17 +214,17 @@ func (j *Judge) Receipt(ctx context.Context, receipt *store.PlacedReceipt, effor
 	if !receipt.Anchored {
 		return v, nil
 	}
-	return v, j.headAnchors(ctx, v, receipt.StoredReceipt)
+	return v, r.anchors.ofHead(ctx, v, receipt.StoredReceipt)
 }
 
 // Check returns the short verdict on a receipt in its context. Full is false if the events were not
 // checked.
-func (j *Judge) Check(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.ReceiptCheck, error) {
-	run := &verification{judge: j, receipt: receipt, effort: effort}
+func (r *Receipts) Check(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.ReceiptCheck, error) {
+	run := &verification{receipts: r, receipt: receipt, effort: effort}
 	if err := run.run(ctx); err != nil && !errors.Is(err, ErrBusy) {
 		return nil, err
 	}
-	in := j.InspectReceipt(&receipt.NamedReceipt)
+	in := r.Inspect(&receipt.NamedReceipt)
 	check := in.Check(receipt.StoredReceipt)
 	check.Full = run.chain != nil && run.chain.full && !run.chain.large // a stored result is not a full check
 	if failed := firstFailure(run.checks); failed != nil {
@@ -241,9 +233,9 @@ func (j *Judge) Check(ctx context.Context, receipt *store.PlacedReceipt, effort 
 	return &check, nil
 }
 
-// describeReceipt adds what a receipt is about, if its signature is valid.
-func (j *Judge) describeReceipt(ctx context.Context, v *ledger.Verification, receipt *store.PlacedReceipt) {
-	in := j.sound.inspect(receipt.StoredReceipt, receipt.Slug, j.keys)
+// describe adds what a receipt is about, if its signature is valid.
+func (r *Receipts) describe(ctx context.Context, v *ledger.Verification, receipt *store.PlacedReceipt) {
+	in := r.sound.inspect(receipt.StoredReceipt, receipt.Slug, r.keys)
 	shown := in.Check(receipt.StoredReceipt)
 	if !shown.Valid {
 		return
@@ -252,7 +244,7 @@ func (j *Judge) describeReceipt(ctx context.Context, v *ledger.Verification, rec
 	if at, err := ledger.ParseTime(shown.GeneratedAt); err == nil {
 		v.CreatedAt = &at
 	}
-	v.Chain = j.authenticChain(ctx, receipt.Chain)
+	v.Chain = r.authenticChain(ctx, receipt.Chain)
 }
 
 // finding combines checks: one failure makes the result invalid.
@@ -267,39 +259,26 @@ func finding(checks []ledger.CheckResult, names ...ledger.Check) ledger.Finding 
 	return ledger.Finding{Standing: ledger.StandingValid, Reason: "ok"}
 }
 
-// authenticChain returns the chain to name in a result, or nil if it is not authentic.
-func (j *Judge) authenticChain(ctx context.Context, id ledger.ChainID) *ledger.Chain {
-	record, err := j.store.Chain(ctx, id)
-	if err != nil {
-		return nil
-	}
-	chain, _, fault := j.readChain(record)
-	if fault != "" {
-		return nil
-	}
-	return chain
-}
-
-// NewestReceipt returns the last receipt of an organization according to its head, or nil if there
+// Newest returns the last receipt of an organization according to its head, or nil if there
 // is none. The head must be authentic, and the receipt must be signed and have the hash in the
 // head. Rows beyond the head are ignored.
-func (j *Judge) NewestReceipt(ctx context.Context, org *ledger.Organization) (*ledger.StoredReceipt, error) {
-	head, err := j.store.Head(ctx, org.ID)
+func (r *Receipts) Newest(ctx context.Context, org *ledger.Organization) (*ledger.StoredReceipt, error) {
+	head, err := r.store.Head(ctx, org.ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil, fmt.Errorf("the organization's head is missing: %w", ledger.ErrStateTampered)
 	case err != nil:
 		return nil, err
-	case !head.Authentic(j.keys):
+	case !head.Authentic(r.keys):
 		return nil, fmt.Errorf("the organization's head fails its authenticator: %w", ledger.ErrStateTampered)
 	case head.Last == nil:
 		return nil, nil
 	}
-	receipts, err := j.store.Receipts(ctx, org.ID, head.Count+1, 1)
+	receipts, err := r.store.Receipts(ctx, org.ID, head.Count+1, 1)
 	if err != nil {
 		return nil, err
 	}
-	if len(receipts) != 1 || receipts[0].Sequence != head.Count || receipts[0].Hash() != *head.Last || !ledger.CheckReceipt(receipts[0], org.Slug, j.keys).Valid {
+	if len(receipts) != 1 || receipts[0].Sequence != head.Count || receipts[0].Hash() != *head.Last || !ledger.CheckReceipt(receipts[0], org.Slug, r.keys).Valid {
 		return nil, fmt.Errorf("the last receipt is missing or changed: %w", ledger.ErrStateTampered)
 	}
 	return receipts[0], nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,6 +16,22 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
+
+// Heads compares the database with what was acknowledged. It finds a database, an organization or
+// an audit log that is older than that, and a ledger that is not the watched one.
+type Heads struct {
+	*reader
+	watch HeadWatch // nil without one
+	// ledgers is watch if it implements LedgerWatch, otherwise nil.
+	ledgers  LedgerWatch
+	logMarks *keyring.LogMarks // nil without them
+
+	missing atomic.Pointer[[]uuid.UUID] // organizations that are watched but not stored
+	// Results of the last check for an unknown ledger: whether there are receipts although the
+	// watch is empty, and the stored ledger's id, or nil.
+	unremembered atomic.Bool
+	stored       atomic.Pointer[uuid.UUID]
+}
 
 // HeadWatch records outside the database which receipts were acknowledged.
 type HeadWatch interface {
@@ -28,32 +45,32 @@ type HeadWatch interface {
 // Behind reports whether a head must not advance: it is older than what was acknowledged, an
 // organization is missing, so that no head in this database can be assumed to be the newest, or the
 // ledger is not recognized.
-func (j *Judge) Behind(head *ledger.Head) bool {
-	if j.watch == nil {
+func (h *Heads) Behind(head *ledger.Head) bool {
+	if h.watch == nil {
 		return false
 	}
-	seen, _ := j.watch.Seen(head.Org.UUID)
-	return older(head, seen) || j.behindLog(head) || j.incomplete() || j.unrecognized()
+	seen, _ := h.watch.Seen(head.Org.UUID)
+	return older(head, seen) || h.behindLog(head) || h.incomplete() || h.unrecognized()
 }
 
 // behindLog reports whether fewer receipts are stored than the organization's log was signed
 // with. A process that dies leaves a heads file that is a second old, and no such mark.
-func (j *Judge) behindLog(head *ledger.Head) bool {
-	if head.Count >= j.signedReceipts(head.Org) {
+func (h *Heads) behindLog(head *ledger.Head) bool {
+	if head.Count >= h.signedReceipts(head.Org) {
 		return false
 	}
 	// An operator may have accepted it just now. A file that cannot be read has not changed.
-	_ = j.logMarks.Reload()
-	return head.Count < j.signedReceipts(head.Org)
+	_ = h.logMarks.Reload()
+	return head.Count < h.signedReceipts(head.Org)
 }
 
 // signedReceipts is how many receipts an organization's log was signed with, as far as is
 // known outside the database.
-func (j *Judge) signedReceipts(org ledger.OrgID) int64 {
-	if j.logMarks == nil {
+func (h *Heads) signedReceipts(org ledger.OrgID) int64 {
+	if h.logMarks == nil {
 		return 0
 	}
-	_, mark, _ := j.logMarks.Of(org.UUID) // zero where there is none
+	_, mark, _ := h.logMarks.Of(org.UUID) // zero where there is none
 	return mark.Size
 }
 
@@ -69,46 +86,46 @@ func older(head *ledger.Head, seen keyring.Seen) bool {
 
 // incomplete reports whether the last check found a watched organization missing. An operator's
 // acceptance clears it immediately.
-func (j *Judge) incomplete() bool {
-	missing := j.missing.Load()
+func (h *Heads) incomplete() bool {
+	missing := h.missing.Load()
 	return missing != nil && slices.ContainsFunc(*missing, func(org uuid.UUID) bool {
-		_, watched := j.watch.Seen(org)
+		_, watched := h.watch.Seen(org)
 		return watched
 	})
 }
 
-// NoteHeads records the heads that a batch has acknowledged.
-func (j *Judge) NoteHeads(heads []*ledger.Head) {
-	if j.watch == nil {
+// Note records the heads that a batch has acknowledged.
+func (h *Heads) Note(heads []*ledger.Head) {
+	if h.watch == nil {
 		return
 	}
 	for _, head := range heads {
 		if head.Last != nil {
-			j.watch.Note(head.Org.UUID, keyring.Seen{Count: head.Count, Last: *head.Last, Slug: j.remembered(head.Org)})
+			h.watch.Note(head.Org.UUID, keyring.Seen{Count: head.Count, Last: *head.Last, Slug: h.remembered(head.Org)})
 		}
 	}
 }
 
-// NoteLogs records the ends of audit logs durably.
-func (j *Judge) NoteLogs(logs []*ledger.ActLog) error {
-	if j.watch == nil {
+// NoteActs records the ends of audit logs durably.
+func (h *Heads) NoteActs(logs []*ledger.ActLog) error {
+	if h.watch == nil {
 		return nil
 	}
 	for _, log := range logs {
-		j.watch.Note(log.Org.UUID, keyring.Seen{Acts: log.End(), Slug: j.remembered(log.Org)})
+		h.watch.Note(log.Org.UUID, keyring.Seen{Acts: log.End(), Slug: h.remembered(log.Org)})
 	}
-	return j.watch.Flush()
+	return h.watch.Flush()
 }
 
 // remembered returns the watch's name for an organization, or reads it from the store the first
 // time. The name is only for display, so failures are ignored.
-func (j *Judge) remembered(id ledger.OrgID) string {
-	if seen, _ := j.watch.Seen(id.UUID); seen.Slug != "" {
+func (h *Heads) remembered(id ledger.OrgID) string {
+	if seen, _ := h.watch.Seen(id.UUID); seen.Slug != "" {
 		return seen.Slug
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), namingTimeout)
 	defer cancel()
-	org, err := j.store.Organization(ctx, id)
+	org, err := h.store.Organization(ctx, id)
 	if err != nil {
 		return ""
 	}
@@ -146,21 +163,21 @@ func (r *Rollback) OfActsAlone() bool {
 
 // Rollbacks returns the organizations whose ledger is not the one that this server has issued
 // receipts for. While an organization is missing, no receipts are sealed for any.
-func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
+func (h *Heads) Rollbacks(ctx context.Context) ([]Rollback, error) {
 	// Read the watch before the database, so that an organization that seals its first receipt in
 	// the meantime does not count as missing.
 	var watched map[uuid.UUID]keyring.Seen
-	if j.watch != nil {
-		watched = j.watch.All()
+	if h.watch != nil {
+		watched = h.watch.All()
 	}
-	blank := j.ledgers != nil && j.ledgers.Blank()
-	orgs, err := j.store.Organizations(ctx)
+	blank := h.ledgers != nil && h.ledgers.Blank()
+	orgs, err := h.store.Organizations(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var found []Rollback
 	for _, org := range orgs {
-		rollback, err := j.compare(ctx, org, watched[org.ID.UUID])
+		rollback, err := h.compare(ctx, org, watched[org.ID.UUID])
 		if err != nil {
 			return nil, err
 		}
@@ -169,16 +186,16 @@ func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
 		}
 		delete(watched, org.ID.UUID)
 	}
-	unknown, err := j.unknown(ctx, orgs, blank)
+	unknown, err := h.unknown(ctx, orgs, blank)
 	if err != nil {
 		return nil, err
 	}
-	return append(append(found, j.noteMissing(watched)...), unknown...), nil
+	return append(append(found, h.noteMissing(watched)...), unknown...), nil
 }
 
 // noteMissing remembers and returns the organizations that are watched but not stored.
-func (j *Judge) noteMissing(watched map[uuid.UUID]keyring.Seen) []Rollback {
-	if j.watch == nil {
+func (h *Heads) noteMissing(watched map[uuid.UUID]keyring.Seen) []Rollback {
+	if h.watch == nil {
 		return nil
 	}
 	var found []Rollback
@@ -191,49 +208,49 @@ func (j *Judge) noteMissing(watched map[uuid.UUID]keyring.Seen) []Rollback {
 			})
 		}
 	}
-	j.missing.Store(&missing)
+	h.missing.Store(&missing)
 	slices.SortFunc(found, func(a, b Rollback) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	return found
 }
 
-func (j *Judge) rollback(ctx context.Context, org *ledger.Organization) (*Rollback, error) {
+func (h *Heads) rollback(ctx context.Context, org *ledger.Organization) (*Rollback, error) {
 	var seen keyring.Seen
-	if j.watch != nil {
-		seen, _ = j.watch.Seen(org.ID.UUID)
+	if h.watch != nil {
+		seen, _ = h.watch.Seen(org.ID.UUID)
 	}
-	return j.compare(ctx, org, seen)
+	return h.compare(ctx, org, seen)
 }
 
 // compare checks an organization's ledger against what was recorded before it is read. Receipts
 // sealed after that are no rollback.
-func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
+func (h *Heads) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
 	known, signed := seen.Acts, int64(0)
-	if here := j.store.KnownEnd(org.ID); here.Count > known.Count {
+	if here := h.store.KnownEnd(org.ID); here.Count > known.Count {
 		known = here
 	}
-	if j.watch != nil {
-		signed = j.signedReceipts(org.ID)
+	if h.watch != nil {
+		signed = h.signedReceipts(org.ID)
 	}
 	if seen.Count == 0 && known.Count == 0 && signed == 0 {
 		return nil, nil
 	}
-	head, err := j.Head(ctx, org.ID)
+	head, err := h.Of(ctx, org.ID)
 	if err != nil {
 		return nil, err
 	}
-	end, err := j.store.ActLog(ctx, org.ID)
+	end, err := h.store.ActLog(ctx, org.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		end, err = &ledger.ActLog{Org: org.ID}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	behind, err := j.logBehind(ctx, end, known)
+	behind, err := h.logBehind(ctx, end, known)
 	if err != nil {
 		return nil, err
 	}
-	other, err := j.otherReceipts(ctx, head, seen)
-	shorter := head.Count < signed && j.behindLog(head)
+	other, err := h.otherReceipts(ctx, head, seen)
+	shorter := head.Count < signed && h.behindLog(head)
 	if err != nil || !behind && !other && !shorter {
 		return nil, err
 	}
@@ -243,12 +260,12 @@ func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyr
 }
 
 // otherReceipts reports whether a ledger is not the one that was recorded.
-func (j *Judge) otherReceipts(ctx context.Context, head *ledger.Head, seen keyring.Seen) (bool, error) {
+func (h *Heads) otherReceipts(ctx context.Context, head *ledger.Head, seen keyring.Seen) (bool, error) {
 	if seen.Count == 0 || older(head, seen) {
 		return seen.Count > 0, nil
 	}
 	same := false
-	err := j.store.ScanReceipts(ctx, head.Org, seen.Count, seen.Count, func(r *ledger.StoredReceipt) error {
+	err := h.store.ScanReceipts(ctx, head.Org, seen.Count, seen.Count, func(r *ledger.StoredReceipt) error {
 		same = r.Hash() == seen.Last
 		return nil
 	})
@@ -258,17 +275,17 @@ func (j *Judge) otherReceipts(ctx context.Context, head *ledger.Head, seen keyri
 // logBehind reports whether an audit log is not the one that was known before. A log whose end
 // fails, or that does not lead to its end, was changed rather than rolled back; the audit reports
 // that.
-func (j *Judge) logBehind(ctx context.Context, end *ledger.ActLog, known ledger.LogEnd) (bool, error) {
+func (h *Heads) logBehind(ctx context.Context, end *ledger.ActLog, known ledger.LogEnd) (bool, error) {
 	if known.Count == 0 || end.End() == known {
 		return false, nil
 	}
 	if end.Count > known.Count {
-		acts, err := j.store.Acts(ctx, end.Org, known.Count+1, 1)
+		acts, err := h.store.Acts(ctx, end.Org, known.Count+1, 1)
 		if err != nil || len(acts) == 1 && acts[0].Sequence == known.Count && acts[0].Hash() == known.Last {
 			return false, err
 		}
 	}
-	err := j.store.CheckLog(ctx, end.Org)
+	err := h.store.CheckLog(ctx, end.Org)
 	if errors.Is(err, evidence.ErrRolledBack) {
 		return true, nil
 	}
@@ -278,9 +295,9 @@ func (j *Judge) logBehind(ctx context.Context, end *ledger.ActLog, known ledger.
 	return false, err
 }
 
-// Head returns an organization's head, or an empty one if it is missing.
-func (j *Judge) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
-	head, err := j.store.Head(ctx, org)
+// Of returns an organization's head, or an empty one if it is missing.
+func (h *Heads) Of(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
+	head, err := h.store.Head(ctx, org)
 	if errors.Is(err, store.ErrNotFound) {
 		return &ledger.Head{Org: org}, nil
 	}

@@ -84,18 +84,18 @@ func (h *rowHash) sum() (sum [32]byte) {
 }
 
 // hashRows reads what a full check reads, in the same order, and only hashes it.
-func (a *audit) hashRows(ctx context.Context, sealed *sealedChain, size *extent) error {
-	record, err := a.judge.store.Chain(ctx, sealed.chain)
+func (a *chainAudit) hashRows(ctx context.Context, sealed *sealedChain, size *extent) error {
+	record, err := a.store.Chain(ctx, sealed.chain)
 	if err != nil {
 		return err
 	}
 	size.rows.chain(record)
-	addenda, err := a.judge.store.Addenda(ctx, sealed.chain, math.MinInt64, math.MaxInt64)
+	addenda, err := a.store.Addenda(ctx, sealed.chain, math.MinInt64, math.MaxInt64)
 	if err != nil {
 		return err
 	}
 	size.rows.addenda(addenda)
-	err = a.judge.store.EachPage(ctx, sealed.chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
+	err = a.store.EachPage(ctx, sealed.chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
 			size.rows.event(event)
 			if err := size.add(len(event.Body) + len(event.Payload) + len(event.Redactions)); err != nil {

@@ -22,7 +22,7 @@ const (
 	maxAnchors   = 10_000  // anchors compared with the log
 	maxReceipts  = 1 << 52 // last sequence to look for without an authentic head
 	maxCounted   = 200_000 // events to recount budgets from
-	maxOpen      = 20_000  // open chains compared with the watch; ProveChains covers the rest in turns
+	maxOpen      = 20_000  // open chains compared with the watch; Chains.ProveDue covers the rest in turns
 )
 
 // CheckPlace is the progress of a round of self-checks.
@@ -47,7 +47,9 @@ type Reporter interface {
 // LookOver checks the next part of a ledger and reports what is broken. It returns where the next
 // part starts and whether this one reached the end.
 func (j *Judge) LookOver(ctx context.Context, org *ledger.Organization, place CheckPlace, report Reporter) (CheckPlace, bool, error) {
-	c := &check{audit: &audit{judge: j, org: org, maxAnchors: maxAnchors, maxActs: maxActs, maxChains: maxOpen, maxCounted: maxCounted}, CheckPlace: place, report: report}
+	a := j.newAudit(org)
+	a.maxAnchors, a.maxActs, a.maxChains, a.maxCounted = maxAnchors, maxActs, maxOpen, maxCounted
+	c := &check{audit: a, CheckPlace: place, report: report}
 	done, err := c.run(ctx)
 	return c.CheckPlace, done, err
 }
@@ -65,14 +67,14 @@ type check struct {
 // run advances through the ledger and reports whether it reached the end. If a read fails after
 // some progress, the progress is kept.
 func (c *check) run(ctx context.Context) (done bool, err error) {
-	head, err := c.judge.store.Head(ctx, c.org.ID)
+	head, err := c.store.Head(ctx, c.org.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
 	if head != nil {
 		c.counted = head.Count
 	}
-	c.start, c.until = c.CheckPlace, c.judge.now().Add(checkTimeout)
+	c.start, c.until = c.CheckPlace, c.now().Add(checkTimeout)
 	if c.start == (CheckPlace{From: 1}) {
 		// This comes first, because storing a finding of this round may restore a deleted row.
 		if err := c.inspectEach(ctx, c.boundedFindings); err != nil {
@@ -91,7 +93,7 @@ func (c *check) run(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-func (c *check) expired() bool { return c.judge.now() >= c.until }
+func (c *check) expired() bool { return c.now() >= c.until }
 
 // slice inspects some receipts and advances by at least one. The last of them is the first of the
 // next slice, so that every link is checked.
@@ -134,12 +136,12 @@ func (c *check) last(ctx context.Context) (last int64, behind *ledger.Break, err
 	if err != nil {
 		return 0, nil, err
 	}
-	head, err := c.judge.store.Head(ctx, c.org.ID)
+	head, err := c.store.Head(ctx, c.org.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return 0, nil, err
 	}
 	last = maxReceipts
-	if head != nil && head.Authentic(c.judge.keys) {
+	if head != nil && head.Authentic(c.keys) {
 		last = max(head.Count, 1) // the walk finds receipts at 1 and below
 	}
 	if newest > last {
@@ -158,7 +160,7 @@ func (c *check) beyondLast(ctx context.Context) (*ledger.Break, error) {
 // many breaks there are. To avoid a flood, a round reports only a few new breaks and repeats a few
 // old ones. Later rounds report the others.
 func (c *check) skipPast(ctx context.Context, found *ledger.Break, from, checked int64) error {
-	t, err := c.judge.Broken(ctx, c.org.ID, found, c.counted)
+	t, err := c.judge.Findings.FromBreak(ctx, c.org.ID, found, c.counted)
 	if err != nil {
 		return err
 	}
@@ -210,8 +212,8 @@ func (c *check) links(ctx context.Context, newest int64) (*linkage, error) {
 	if from == 1 {
 		from = math.MinInt64 // include receipts with a sequence below 1
 	}
-	err := c.judge.store.ScanReceipts(ctx, c.org.ID, from, to, func(r *ledger.StoredReceipt) error {
-		in := ledger.Inspect(r, c.org.Slug, c.judge.keys)
+	err := c.store.ScanReceipts(ctx, c.org.ID, from, to, func(r *ledger.StoredReceipt) error {
+		in := ledger.Inspect(r, c.org.Slug, c.keys)
 		if l.found = l.walk.Step(r, &in); l.found != nil {
 			l.next = r.Sequence
 			return errBroken
@@ -239,7 +241,7 @@ func (c *check) links(ctx context.Context, newest int64) (*linkage, error) {
 // firstStored returns the first stored receipt at or after from, or newest+1 if there is none.
 func (c *check) firstStored(ctx context.Context, from, newest int64) (int64, error) {
 	first := newest + 1
-	err := c.judge.store.ScanReceipts(ctx, c.org.ID, from, newest, func(r *ledger.StoredReceipt) error {
+	err := c.store.ScanReceipts(ctx, c.org.ID, from, newest, func(r *ledger.StoredReceipt) error {
 		first = r.Sequence
 		return errBroken
 	})
@@ -271,28 +273,28 @@ func (c *check) chains(ctx context.Context, seen []sealedChain) (all bool, found
 // all of its time for it. If that is not enough either, the chain is skipped, so that the round can
 // end.
 func (c *check) inspectTimed(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
-	left := c.until.Add(checkTimeout).Std().Sub(c.judge.now().Std())
+	left := c.until.Add(checkTimeout).Std().Sub(c.now().Std())
 	timed, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	found, err := c.inspectSealed(timed, sealed)
 	if err == nil || timed.Err() == nil || ctx.Err() != nil || c.CheckPlace != c.start {
 		return found, err
 	}
-	c.judge.log.Warn("a chain takes too long to check and was passed by: run countersign audit", "chain", sealed.chain.String())
+	c.log.Warn("a chain takes too long to check and was passed by: run countersign audit", "chain", sealed.chain.String())
 	return nil, nil
 }
 
 // finish checks the end of the ledger against its head and everything that belongs to the ledger as
 // a whole. If receipts were sealed in the meantime, they come first.
 func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err error) {
-	head, err := c.judge.store.Head(ctx, c.org.ID)
+	head, err := c.store.Head(ctx, c.org.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
 	if newest, _, err := c.last(ctx); err != nil || newest > walk.Checked {
 		return false, err
 	}
-	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.judge.keys), nil }
+	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.keys), nil }
 	return true, c.inspectAll(ctx, end, c.beyondLast, c.inspectRollback, c.boundedLog)
 }
 
@@ -333,7 +335,7 @@ func (c *check) boundedLog(ctx context.Context) (*ledger.Break, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case log != nil && !log.Authentic(c.judge.keys):
+	case log != nil && !log.Authentic(c.keys):
 		return &ledger.Break{Check: ledger.CheckAuditLog, Detail: "the audit log's end fails its authenticator"}, nil
 	case log != nil && log.Count > maxActs:
 		return nil, nil
@@ -345,14 +347,14 @@ func (c *check) boundedLog(ctx context.Context) (*ledger.Break, error) {
 // authentic, as many acts are read as the limit allows.
 func (c *check) boundedFindings(ctx context.Context) (*ledger.Break, error) {
 	log, err := c.actLog(ctx)
-	if err != nil || log != nil && log.Count > maxActs && log.Authentic(c.judge.keys) {
+	if err != nil || log != nil && log.Count > maxActs && log.Authentic(c.keys) {
 		return nil, err
 	}
 	return c.inspectFindings(ctx)
 }
 
 func (c *check) reportFinding(ctx context.Context, found *ledger.Break) error {
-	t, err := c.judge.Broken(ctx, c.org.ID, found, c.counted)
+	t, err := c.judge.Findings.FromBreak(ctx, c.org.ID, found, c.counted)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,10 @@ import (
 	"countersign/internal/ledger"
 )
 
+// Findings names what tampering is about, and computes the digest of its evidence. Both stay the
+// same as long as the stored rows do.
+type Findings struct{ *reader }
+
 // Tampering is proof that evidence was changed outside the service: the check that failed, and its
 // subject.
 type Tampering struct {
@@ -48,16 +52,16 @@ func Proven(v *ledger.Verification) *Tampering {
 	return t
 }
 
-// Broken returns the tampering behind a break. A break among the receipts that were counted when
+// FromBreak returns the tampering behind a break. A break among the receipts that were counted when
 // the audit started is about the receipt at that position. A break beyond them is about something
 // without a receipt, whose position moves as others are sealed, so its detail identifies it.
-func (j *Judge) Broken(ctx context.Context, org ledger.OrgID, found *ledger.Break, counted int64) (*Tampering, error) {
+func (f *Findings) FromBreak(ctx context.Context, org ledger.OrgID, found *ledger.Break, counted int64) (*Tampering, error) {
 	t := &Tampering{Check: found.Check, Place: found.Detail, Digest: found.Evidence}
 	if found.Sequence < 1 || found.Sequence > counted {
 		return t, nil
 	}
 	t.Place = fmt.Sprint("receipt ", found.Sequence)
-	receipts, err := j.store.Receipts(ctx, org, found.Sequence+1, 1)
+	receipts, err := f.store.Receipts(ctx, org, found.Sequence+1, 1)
 	if err != nil {
 		return nil, err
 	}

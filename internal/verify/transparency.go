@@ -22,6 +22,14 @@ type LogKeys interface {
 	LogKeys(now time.Time) []keyring.LogKey
 }
 
+// Logs verifies transparency logs. A checkpoint that it returns carries a valid signature of this
+// instance, and what it reads of a tree leads to the checkpoint's root.
+type Logs struct {
+	*reader
+	logKeys  LogKeys           // nil without them
+	logMarks *keyring.LogMarks // likewise
+}
+
 // SignedCheckpoint is a checkpoint that a key of this instance has signed.
 type SignedCheckpoint struct {
 	tlog.Checkpoint
@@ -39,8 +47,8 @@ func (c *SignedCheckpoint) Bytes() []byte {
 
 // Checkpoint returns the newest checkpoint of a log. It refuses one that only revoked keys have
 // signed, except for a closed log, which is never signed again.
-func (j *Judge) Checkpoint(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
-	c, err := j.AnyCheckpoint(ctx, log, false)
+func (l *Logs) Checkpoint(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
+	c, err := l.AnyCheckpoint(ctx, log, false)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +60,12 @@ func (j *Judge) Checkpoint(ctx context.Context, log *store.TransparencyLog) (*Si
 
 // AnyCheckpoint returns the newest checkpoint of a log, or the newest that witnesses have cosigned.
 // It does not refuse checkpoints signed by revoked keys.
-func (j *Judge) AnyCheckpoint(ctx context.Context, log *store.TransparencyLog, witnessed bool) (*SignedCheckpoint, error) {
-	stored, err := j.store.LogCheckpoint(ctx, log.ID, witnessed)
+func (l *Logs) AnyCheckpoint(ctx context.Context, log *store.TransparencyLog, witnessed bool) (*SignedCheckpoint, error) {
+	stored, err := l.store.LogCheckpoint(ctx, log.ID, witnessed)
 	if err != nil {
 		return nil, err
 	}
-	opened, err := j.OpenCheckpoint(log, append(bytes.Clone(stored.Note), stored.Cosignatures...))
+	opened, err := l.open(log, append(bytes.Clone(stored.Note), stored.Cosignatures...))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
@@ -76,12 +84,12 @@ func (j *Judge) AnyCheckpoint(ctx context.Context, log *store.TransparencyLog, w
 // log's newest checkpoint, it has the log's newest signatures, because the log's keys may have
 // changed since. If only revoked keys have signed it, the error is store.ErrNotFound, so that the
 // witnesses cosign again.
-func (j *Judge) Cosigned(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
-	c, err := j.AnyCheckpoint(ctx, log, true)
+func (l *Logs) Cosigned(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
+	c, err := l.AnyCheckpoint(ctx, log, true)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := j.Checkpoint(ctx, log)
+	newest, err := l.Checkpoint(ctx, log)
 	switch {
 	case err != nil:
 		return nil, err
@@ -94,12 +102,12 @@ func (j *Judge) Cosigned(ctx context.Context, log *store.TransparencyLog) (*Sign
 	return c, nil
 }
 
-// OpenCheckpoint parses and verifies a signed checkpoint of a log.
-func (j *Judge) OpenCheckpoint(log *store.TransparencyLog, signed []byte) (*SignedCheckpoint, error) {
-	if j.logKeys == nil {
+// open parses and verifies a signed checkpoint of a log.
+func (l *Logs) open(log *store.TransparencyLog, signed []byte) (*SignedCheckpoint, error) {
+	if l.logKeys == nil {
 		return nil, errors.New("checkpoints cannot be read without the master keys")
 	}
-	keys := j.logKeys.LogKeys(j.now().Std())
+	keys := l.logKeys.LogKeys(l.now().Std())
 	verifiers, byHash := make([]note.Verifier, len(keys)), make(map[uint32]keyring.LogKey, len(keys))
 	for i, key := range keys {
 		verifier, err := tlog.Verifier(log.Origin, key.Public)
@@ -125,13 +133,13 @@ func (j *Judge) OpenCheckpoint(log *store.TransparencyLog, signed []byte) (*Sign
 
 // Tree returns the tree under a checkpoint. Everything that it returns is verified against the
 // checkpoint's root. Pass its errors to TreeFault.
-func (j *Judge) Tree(ctx context.Context, log uuid.UUID, c tlog.Checkpoint) *tlog.Tree {
+func (l *Logs) Tree(ctx context.Context, log uuid.UUID, c tlog.Checkpoint) *tlog.Tree {
 	return tlog.NewTree(c.Size, c.Root, func(tiles []tlog.Tile) ([][]byte, error) {
 		wanted := make([]store.LogTileAt, len(tiles))
 		for i, tile := range tiles {
 			wanted[i] = store.LogTileAt{Level: tile.Level, Number: tile.Number}
 		}
-		found, err := j.store.LogTiles(ctx, log, wanted)
+		found, err := l.store.LogTiles(ctx, log, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -160,8 +168,8 @@ func TransparencyChanged(log uuid.UUID) *Tampering {
 // inspectTransparency checks every log of the organization, and all of its tiles, against the
 // signed checkpoint.
 func (a *audit) inspectTransparency(ctx context.Context) (*ledger.Break, error) {
-	signed, marked := a.judge.signedLog(a.org.ID)
-	logs, err := a.judge.store.TransparencyLogs(ctx, a.org.ID)
+	signed, marked := a.judge.Logs.signed(a.org.ID)
+	logs, err := a.store.TransparencyLogs(ctx, a.org.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -180,13 +188,13 @@ func (a *audit) inspectTransparency(ctx context.Context) (*ledger.Break, error) 
 	return nil, nil
 }
 
-// signedLog is the log of an organization that was signed here and has not ended. It is read
+// signed is the log of an organization that was signed here and has not ended. It is read
 // before the logs that are stored: a log is stored before it is signed.
-func (j *Judge) signedLog(org ledger.OrgID) (log uuid.UUID, ok bool) {
-	if j.logMarks == nil {
+func (l *Logs) signed(org ledger.OrgID) (log uuid.UUID, ok bool) {
+	if l.logMarks == nil {
 		return uuid.Nil, false
 	}
-	log, mark, ok := j.logMarks.Of(org.UUID)
+	log, mark, ok := l.logMarks.Of(org.UUID)
 	return log, ok && mark.Size > 0
 }
 
@@ -195,7 +203,7 @@ func (a *audit) inspectLog(ctx context.Context, log *store.TransparencyLog) erro
 		return ledger.ErrStateTampered
 	}
 	for _, witnessed := range []bool{false, true} {
-		c, err := a.judge.AnyCheckpoint(ctx, log, witnessed)
+		c, err := a.judge.Logs.AnyCheckpoint(ctx, log, witnessed)
 		if errors.Is(err, store.ErrNotFound) && !witnessed {
 			c, err = a.missingCheckpoint(ctx, log)
 		}
@@ -215,14 +223,14 @@ func (a *audit) inspectLog(ctx context.Context, log *store.TransparencyLog) erro
 // missingCheckpoint judges a log that had no checkpoint when it was looked for. Its tiles are
 // published together with the first: where there are tiles, a checkpoint must be there now.
 func (a *audit) missingCheckpoint(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
-	tiles, err := a.judge.store.LogTilesFrom(ctx, log.ID, store.LogTileAt{}, 1)
+	tiles, err := a.store.LogTilesFrom(ctx, log.ID, store.LogTileAt{}, 1)
 	if err != nil {
 		return nil, err
 	}
 	if len(tiles) == 0 {
 		return nil, store.ErrNotFound
 	}
-	c, err := a.judge.AnyCheckpoint(ctx, log, false)
+	c, err := a.judge.Logs.AnyCheckpoint(ctx, log, false)
 	if errors.Is(err, store.ErrNotFound) {
 		err = fmt.Errorf("a log has tiles and no checkpoint: %w", ledger.ErrStateTampered)
 	}
@@ -232,7 +240,7 @@ func (a *audit) missingCheckpoint(ctx context.Context, log *store.TransparencyLo
 // inspectTiles reads every tile of a tree. A tile is checked together with the few tiles above it,
 // so the cost is a small multiple of reading each tile once.
 func (a *audit) inspectTiles(ctx context.Context, log *store.TransparencyLog, c tlog.Checkpoint) error {
-	tree := a.judge.Tree(ctx, log.ID, c)
+	tree := a.judge.Logs.Tree(ctx, log.ID, c)
 	for level := 0; ; level++ {
 		hashes := c.Size >> (tlog.TileHeight * level)
 		if hashes == 0 {

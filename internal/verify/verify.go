@@ -6,7 +6,6 @@ package verify
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/google/uuid"
 
@@ -38,36 +37,41 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Judge verifies stored evidence. It is safe for concurrent use.
+// Judge verifies stored evidence: whole ledgers itself, everything else through its parts. It is
+// safe for concurrent use, and its fields do not change.
 type Judge struct {
-	store *evidence.Store
-	keys  ledger.Keys
-	watch HeadWatch
-	// ledgers is watch if it implements LedgerWatch, otherwise nil.
-	ledgers LedgerWatch
-	keep    func(context.Context, *store.FullCheckRecord)
-	now     func() ledger.Time
-	log     *slog.Logger
+	*reader
+	Receipts  *Receipts
+	Approvals *Approvals
+	Heads     *Heads
+	Chains    *Chains
+	Logs      *Logs
+	Findings  *Findings
 
-	chains     ChainWatch        // nil without one
-	logKeys    LogKeys           // nil without them
-	logMarks   *keyring.LogMarks // likewise
-	timestamps Timestamps
-	judged     judgedAnchors
-
-	sound   soundReceipts
-	full    fullChecks
 	entries *cache.Cache[ledger.ChainID, *Entries]
-	missing atomic.Pointer[[]uuid.UUID] // organizations that are watched but not stored
-
-	// Results of the last check for an unknown ledger: whether there are receipts although the
-	// watch is empty, and the stored ledger's id, or nil.
-	unremembered atomic.Bool
-	stored       atomic.Pointer[uuid.UUID]
 }
 
 // New returns a Judge.
 func New(c Config) *Judge {
+	r := &reader{store: c.Store, keys: c.Keys, keep: c.Keep, now: c.Now, log: c.Log}
+	stamps := &anchors{reader: r, timestamps: c.Timestamps, judged: newJudgedAnchors()}
 	ledgers, _ := c.Watch.(LedgerWatch)
-	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, chains: c.Chains, logKeys: c.LogKeys, logMarks: c.LogMarks, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
+	return &Judge{
+		reader:    r,
+		Receipts:  &Receipts{reader: r, anchors: stamps, sound: newSoundReceipts(), full: newFullChecks()},
+		Approvals: &Approvals{reader: r, anchors: stamps},
+		Heads:     &Heads{reader: r, watch: c.Watch, ledgers: ledgers, logMarks: c.LogMarks},
+		Chains:    &Chains{reader: r, watch: c.Chains},
+		Logs:      &Logs{reader: r, logKeys: c.LogKeys, logMarks: c.LogMarks},
+		Findings:  &Findings{r},
+		entries:   newEntriesCache(),
+	}
+}
+
+// MissingArtifact returns the verification of an artifact that is not stored. The service deletes
+// none, so it has failed.
+func (j *Judge) MissingArtifact(artifact string, id uuid.UUID) *ledger.Verification {
+	v := j.newVerification(artifact, id)
+	v.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "artifact_missing"}
+	return v
 }
