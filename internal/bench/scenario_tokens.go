@@ -24,7 +24,7 @@ const (
 	// manyTokens are not: in turn, each is asked about again after some seconds.
 	manyTokens = 20_000
 	// expiry is far enough in the future for a token to be issued on a busy machine.
-	expiry     = 2000 // milliseconds
+	expiry     = 2 * time.Second
 	tokenPlace = "cvt_0000000000000000000000000000000000000000000"
 )
 
@@ -71,7 +71,7 @@ func (b *bench) withTokens(ctx context.Context, r *records) (*filled, error) {
 	if _, err := r.service.RevokeToken(ctx, admin, token.ID, ""); err != nil {
 		return nil, err
 	}
-	made.expires = r.service.Now() + expiry
+	made.expires = r.service.Now().Add(expiry)
 	_, expired, err := issue(made.receipts[0].UUID, &made.expires)
 	made.dead = map[string]string{
 		"revoked": revoked, "expired": expired,
@@ -140,7 +140,7 @@ const timedRequests = 2000
 
 // tellApart times the answers to tokens that fail in different ways.
 func (b *bench) tellApart(ctx context.Context, t *target) (float64, error) {
-	pause(ctx, time.Duration(t.filled.expires-ledger.TimeOf(time.Now())+1)*time.Millisecond)
+	pause(ctx, t.filled.expires.Sub(ledger.TimeOf(time.Now()))+time.Millisecond)
 	c, err := dial(ctx, t.server.address)
 	if err != nil {
 		return 0, err

@@ -140,7 +140,7 @@ func ParseExpiry(text string, now ledger.Time) (*ledger.Time, error) {
 	if err != nil || span <= 0 {
 		return nil, fmt.Errorf("--expires %q is neither a time such as 2030-01-31T00:00:00Z nor a duration such as 90d or 12h", text)
 	}
-	at := now + ledger.Time(span.Milliseconds())
+	at := now.Add(span)
 	return &at, nil
 }
 

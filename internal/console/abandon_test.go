@@ -16,7 +16,7 @@ func TestChainPagesOfALineage(t *testing.T) {
 	old := w.open(t, w.acme, "quiet", `{}`)
 	w.settings(t, w.acme, `{"abandon_after_hours":1}`)
 	w.elapsed.Add(int64(2 * time.Hour))
-	jobs, err := w.service.Jobs().Claim(t.Context(), 300_000, map[string]int{service.JobAbandon: 1})
+	jobs, err := w.service.Jobs().Claim(t.Context(), 5*time.Minute, map[string]int{service.JobAbandon: 1})
 	if err != nil || len(jobs) != 1 {
 		t.Fatalf("%d rounds are due: %v", len(jobs), err)
 	}

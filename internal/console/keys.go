@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
@@ -115,7 +116,7 @@ func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, err
 		if err != nil || n < 1 || n > 3650 {
 			return nil, fault.Errorf(fault.CodeInvalid, "a key can expire after 1 to 3650 days; choose again")
 		}
-		members["expires_at"] = (v.console.service.Now() + ledger.Time(n)*24*60*60*1000).String()
+		members["expires_at"] = v.console.service.Now().Add(time.Duration(n) * 24 * time.Hour).String()
 	}
 	body, err := request(members)
 	if err != nil {

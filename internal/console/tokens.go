@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -175,8 +176,8 @@ func (v *visit) linkRequest(sent form, names []string) (canon.Value, error) {
 			return canon.Value{}, fault.Errorf(fault.CodeInvalid, "a link can expire after 1 to 3650 days; go back and choose")
 		}
 		// Count from the end of the day, so that a form sent again asks for the same expiry.
-		const day = ledger.Time(24 * 60 * 60 * 1000)
-		members["expires_at"] = ((v.console.service.Now()/day+1)*day + ledger.Time(n)*day).String()
+		const day = 24 * time.Hour
+		members["expires_at"] = v.console.service.Now().Truncate(day).Add(time.Duration(n+1) * day).String()
 	}
 	return request(members)
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -11,16 +10,9 @@ import (
 // webhookView is the page of an endpoint and its deliveries.
 type webhookView struct {
 	Webhook    *service.Webhook
-	Deliveries []deliveryRow
-	Test       *deliveryRow // the test that was just sent
-	Queued     bool         // a message was just queued again
-}
-
-type deliveryRow struct{ *service.WebhookDelivery }
-
-// Took returns the duration of the attempt.
-func (d deliveryRow) Took() time.Duration {
-	return time.Duration(d.Duration) * time.Millisecond
+	Deliveries []*service.WebhookDelivery
+	Test       *service.WebhookDelivery // the test that was just sent
+	Queued     bool                     // a message was just queued again
 }
 
 // maxDeliveries is the number of deliveries that the service keeps for an endpoint.
@@ -48,14 +40,12 @@ func showWebhook(v *visit) error {
 		v.seeOther("/webhooks")
 		return nil
 	}
-	deliveries, err := v.console.service.WebhookDeliveries(v.r.Context(), caller, id, nil, maxDeliveries)
-	if err != nil {
+	if page.Deliveries, err = v.console.service.WebhookDeliveries(v.r.Context(), caller, id, nil, maxDeliveries); err != nil {
 		return err
 	}
-	for _, d := range deliveries {
-		page.Deliveries = append(page.Deliveries, deliveryRow{d})
+	for _, d := range page.Deliveries {
 		if !d.Tampered && d.Trigger == service.TriggerTest && d.ID.String() == v.r.URL.Query().Get("test") {
-			page.Test = &deliveryRow{d}
+			page.Test = d
 		}
 	}
 	return v.show(http.StatusOK, "webhook.html", "Webhook", page)

@@ -112,7 +112,7 @@ func visible(text string) string {
 
 // left formats the time from now until a deadline.
 func left(until, now ledger.Time) string {
-	span := until.Std().Sub(now.Std())
+	span := until.Sub(now)
 	hours, minutes := int(span.Hours()), int(span.Minutes())%60
 	switch {
 	case span <= 0:

@@ -22,7 +22,7 @@ func encodeDelivery(d *store.DeliveryRecord) []byte {
 	r.text(d.Class)
 	r.text(d.Error)
 	r.time(d.At)
-	r.time(d.Duration)
+	r.int(d.Duration.Milliseconds())
 	r.bytes(d.Notice)
 	return r
 }

@@ -1,9 +1,12 @@
 package evidence
 
 import (
+	"bytes"
+	"encoding/binary"
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -29,6 +32,22 @@ func TestEncodingsCoverTheirRecords(t *testing.T) {
 	check(t, encodeDelivery, &store.DeliveryRecord{}, "Tampered")
 	check(t, encodeLedger, &store.LedgerRecord{})
 	check(t, encodeJob, &store.Job{}, "Once", "RunAt", "No", "Lease", "LeasedUntil", "Attempts")
+}
+
+// A span is encoded as its number of milliseconds, as it is stored: rows of earlier versions keep
+// their authenticators.
+func TestSpansAreEncodedInMilliseconds(t *testing.T) {
+	t.Parallel()
+	const span = 0x1234
+	want := binary.BigEndian.AppendUint64(nil, span)
+	rotation := encodeRotation(&store.RotationRecord{Overlap: span * time.Millisecond})
+	if got := rotation[len(rotation)-16:][:8]; !bytes.Equal(got, want) {
+		t.Errorf("the overlap of a rotation is encoded as %x, want %x", got, want)
+	}
+	delivery := encodeDelivery(&store.DeliveryRecord{Duration: span * time.Millisecond})
+	if got := delivery[len(delivery)-9:][:8]; !bytes.Equal(got, want) {
+		t.Errorf("the duration of a delivery is encoded as %x, want %x", got, want)
+	}
 }
 
 func check[R any](t *testing.T, encode func(*R) []byte, sample *R, idle ...string) {
@@ -71,7 +90,11 @@ func others(v reflect.Value) map[string]reflect.Value {
 	case reflect.String:
 		one.SetString(v.String() + "x")
 	case reflect.Int, reflect.Int64:
-		one.SetInt(v.Int() + 1)
+		least := int64(1)
+		if v.Type() == reflect.TypeFor[time.Duration]() {
+			least = int64(time.Millisecond) // spans are stored in milliseconds
+		}
+		one.SetInt(v.Int() + least)
 	case reflect.Bool:
 		one.SetBool(!v.Bool())
 	case reflect.Array:

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -15,11 +16,11 @@ import (
 
 // JobRules say which authentic jobs are too late to run, and who is notified of refused jobs.
 type JobRules struct {
-	// Horizons says how long after DueAt a job of each kind may still start, in milliseconds. A
+	// Horizons says how long after DueAt a job of each kind may still start. A
 	// replayed copy of an authentic row cannot run after that. A kind without a horizon may start
 	// at any time: such a job only does what its authenticated cause says is due, so running it
 	// again changes nothing.
-	Horizons map[string]ledger.Time
+	Horizons map[string]time.Duration
 	// Refused is called for each job that fails its authenticator. It may be nil.
 	Refused func(ctx context.Context, job *store.Job)
 }
@@ -119,7 +120,7 @@ func (s *Store) fault(j *store.Job, now ledger.Time) (string, error) {
 	if errors.Is(err, ledger.ErrStateTampered) {
 		return faultForged, nil
 	}
-	if horizon, ends := s.Jobs.Horizons[j.Kind]; err == nil && ends && now-j.DueAt > horizon {
+	if horizon, ends := s.Jobs.Horizons[j.Kind]; err == nil && ends && now > j.DueAt.Add(horizon) {
 		return faultLate, nil
 	}
 	return "", err

@@ -72,7 +72,7 @@ func encodeRotation(rotation *store.RotationRecord) []byte {
 	r.bytes(rotation.Org.UUID[:])
 	r.bytes(rotation.Key.UUID[:])
 	r.text(rotation.IdempotencyKey)
-	r.time(rotation.Overlap)
+	r.int(rotation.Overlap.Milliseconds())
 	r.time(rotation.RotatedAt)
 	return r
 }

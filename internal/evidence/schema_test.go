@@ -2,10 +2,17 @@ package evidence_test
 
 import (
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+	"countersign/internal/store/storetest"
 	"countersign/internal/testdb"
 )
 
@@ -141,6 +148,66 @@ func TestNoColumnIsListedForNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A span is stored as its number of milliseconds. A stored number that is too large for a Duration
+// is not read as the original, which the authenticator covers.
+func TestSpansAreStoredInMilliseconds(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		port, direct := db.Open(t), db.Direct(t)
+		storetest.Fill(t, port)
+		keys := keysOf(t, port)
+		rotation := &store.RotationRecord{Org: keys[0].Org, Key: keys[0].ID, IdempotencyKey: "once", Overlap: 90 * time.Second}
+		ref := store.RotationRef{Org: rotation.Org, Key: rotation.IdempotencyKey}
+		delivery := &store.DeliveryRecord{ID: ledger.DeliveryID{UUID: uuid.New()}, Org: rotation.Org, Duration: 1234 * time.Millisecond}
+		if err := port.AddDelivery(t.Context(), delivery, 9, 0); err != nil {
+			t.Fatal(err)
+		}
+		var read store.RotationRecord
+		transact := func(changes *store.Changes) {
+			t.Helper()
+			err := port.Transact(t.Context(), &store.Needs{Rotations: []store.RotationRef{ref}}, func(loaded *store.Loaded) (*store.Changes, error) {
+				if found := loaded.Rotations[ref]; found != nil {
+					read = *found
+				}
+				return changes, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		transact(&store.Changes{NewRotations: []*store.RotationRecord{rotation}})
+		var overlap, duration int64
+		err := errors.Join(direct.QueryRowContext(t.Context(), "SELECT overlap FROM key_rotations").Scan(&overlap),
+			direct.QueryRowContext(t.Context(), "SELECT duration FROM webhook_deliveries").Scan(&duration))
+		if err != nil || overlap != 90_000 || duration != 1234 {
+			t.Errorf("stored: an overlap of %d and a duration of %d, %v", overlap, duration, err)
+		}
+		for _, statement := range []string{"UPDATE key_rotations SET overlap = overlap + 288230376151711744", "UPDATE webhook_deliveries SET duration = duration + 288230376151711744"} { // 2 to the power of 58
+			if _, err := direct.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		transact(&store.Changes{})
+		changed, err := port.Delivery(t.Context(), delivery.ID)
+		if err != nil || changed.Duration == delivery.Duration || read.Overlap == rotation.Overlap {
+			t.Errorf("read after a change: an overlap of %v and a duration of %v, %v", read.Overlap, changed.Duration, err)
+		}
+	})
+}
+
+// keysOf returns the keys of the only organization.
+func keysOf(t *testing.T, port store.Store) []*ledger.KeyRecord {
+	t.Helper()
+	organizations, err := port.Organizations(t.Context())
+	if err != nil || len(organizations) != 1 {
+		t.Fatalf("%d organizations, %v", len(organizations), err)
+	}
+	keys, err := port.Keys(t.Context(), organizations[0].ID, ledger.KeyID{}, 9)
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	return keys
 }
 
 func columnsOf(t *testing.T, direct *sql.DB, query string) (columns []string) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,7 +16,7 @@ func (s *stack) abandon(t *testing.T, c *handClock) {
 	t.Helper()
 	s.patch(t, s.acme.admin, `{"abandon_after_hours":1}`).expect(t, http.StatusOK)
 	c.advance(3 * 3600)
-	jobs, err := s.Service.Jobs().Claim(t.Context(), 300_000, map[string]int{service.JobAbandon: 10})
+	jobs, err := s.Service.Jobs().Claim(t.Context(), 5*time.Minute, map[string]int{service.JobAbandon: 10})
 	if err != nil || len(jobs) == 0 {
 		t.Fatalf("%d rounds are due: %v", len(jobs), err)
 	}

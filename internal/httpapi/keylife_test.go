@@ -389,7 +389,7 @@ func TestActsOfKeys(t *testing.T) {
 		jobs := s.Service.Jobs()
 		run := func(want int) {
 			t.Helper()
-			claimed, err := jobs.Claim(t.Context(), 60_000, map[string]int{service.JobKeyExpiry: 10})
+			claimed, err := jobs.Claim(t.Context(), time.Minute, map[string]int{service.JobKeyExpiry: 10})
 			if err != nil || len(claimed) != want {
 				t.Fatalf("claimed %d jobs, want %d, %v", len(claimed), want, err)
 			}

@@ -129,7 +129,7 @@ func appendDelivery(dst []byte, d *service.WebhookDelivery) []byte {
 	w.StringOrNull("error_class", d.Class)
 	w.StringOrNull("error", d.Error)
 	w.String("attempted_at", d.At.String())
-	w.Int("duration_ms", int64(d.Duration))
+	w.Int("duration_ms", d.Duration.Milliseconds())
 	return w.End()
 }
 

@@ -3,6 +3,7 @@ package ledger
 import (
 	"slices"
 	"testing"
+	"time"
 	"unicode"
 
 	"countersign/internal/classify"
@@ -82,7 +83,7 @@ func TestRotateMovesTheSecret(t *testing.T) {
 	}
 	first, second, third := secret(1), secret(2), secret(3)
 	key := KeyRecord{Hash: first.Hash(), Hint: first.Hint(), Name: "ci", Agents: []string{"intern"}}
-	key.Rotate(second, 1000, 60)
+	key.Rotate(second, 1000, 60*time.Millisecond)
 	if key.Hash != second.Hash() || key.Hint != second.Hint() || *key.Previous != (PreviousSecret{first.Hash(), 1060}) {
 		t.Errorf("after one rotation: %+v", key)
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"time"
 
 	"countersign/internal/classify"
 )
@@ -83,8 +84,8 @@ func (k *KeyRecord) MayRecord(agent string) bool {
 
 // Rotate replaces the key's secret. The replaced secret is accepted for the overlap. An even
 // earlier one is no longer accepted.
-func (k *KeyRecord) Rotate(secret APIKey, now, overlap Time) {
-	k.Previous = &PreviousSecret{Hash: k.Hash, ExpiresAt: now + overlap}
+func (k *KeyRecord) Rotate(secret APIKey, now Time, overlap time.Duration) {
+	k.Previous = &PreviousSecret{Hash: k.Hash, ExpiresAt: now.Add(overlap)}
 	k.Hash, k.Hint = secret.Hash(), secret.Hint()
 }
 

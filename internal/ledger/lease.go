@@ -136,7 +136,7 @@ func (s *ChainState) Grant(r *Recording) *Lease {
 		return nil
 	}
 	now := Later(r.Now, s.LastAt)
-	milliseconds := min(LeaseTime.Milliseconds(), s.timeLeft(r, now))
+	milliseconds := min(LeaseTime, s.timeLeft(r, now)).Milliseconds()
 	actions := min(maxLeaseActions, r.Org.Settings.AutoPause.MaxEvents-(s.TotalActions()-s.Granted.Actions))
 	if milliseconds <= 0 || actions <= 0 {
 		return nil
@@ -152,13 +152,13 @@ func (s *ChainState) Grant(r *Recording) *Lease {
 	}
 }
 
-// timeLeft returns how long the chain's own limits let it run, in milliseconds.
-func (s *ChainState) timeLeft(r *Recording, now Time) int64 {
-	left := max(s.Begun(r.Chain), s.Granted.At) + Time(r.Org.Settings.AutoPause.MaxDurationSeconds)*1000 - now
+// timeLeft returns how long the chain's own limits let it run.
+func (s *ChainState) timeLeft(r *Recording, now Time) time.Duration {
+	left := max(s.Begun(r.Chain), s.Granted.At).Add(time.Duration(r.Org.Settings.AutoPause.MaxDurationSeconds) * time.Second).Sub(now)
 	if limit := r.Chain.Limits.TimeoutSeconds; limit > 0 {
-		left = min(left, s.Begun(r.Chain)+Time(limit*1000)-now)
+		left = min(left, s.Begun(r.Chain).Add(Milliseconds(int64(limit*1000))).Sub(now))
 	}
-	return int64(left)
+	return left
 }
 
 // leaseSerial orders the leases of a chain by time. The low 20 bits are random.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"time"
 
 	"countersign/internal/canon"
 )
@@ -141,11 +142,13 @@ func parseThreshold(f *canon.Fields, name string) *Money {
 	return &limit
 }
 
-// approvalTime returns how long a person has to decide, in milliseconds.
-func approvalTime(settings *Settings, limits *ClientLimits) Time {
-	const hour = 60 * 60 * 1000
-	return Time(approvalHours(settings, limits) * hour)
+// approvalTime returns how long a person has to decide.
+func approvalTime(settings *Settings, limits *ClientLimits) time.Duration {
+	return hours(approvalHours(settings, limits))
 }
+
+// hours returns a number of hours in whole milliseconds, the precision of Time.
+func hours(n float64) time.Duration { return Milliseconds(int64(n * 3_600_000)) }
 
 func approvalHours(settings *Settings, limits *ClientLimits) float64 {
 	if limits.ApprovalHours > 0 && limits.ApprovalHours < settings.ApprovalTimeoutHours {

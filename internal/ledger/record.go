@@ -98,7 +98,7 @@ func (s *ChainState) ask(r *Recording, event *Event) *Approval {
 		Escalate:    r.fallbackApprovers(),
 		Fallback:    r.Org.Settings.FallbackApprovers,
 		Reserved:    Reservation{Facts: facts, Cost: event.Decision.EstimatedCost, Tokens: facts.Tokens(), Uses: event.Uses},
-		RequestedAt: event.RecordedAt, EscalatesAt: event.RecordedAt + span/2, ExpiresAt: event.RecordedAt + span,
+		RequestedAt: event.RecordedAt, EscalatesAt: event.RecordedAt.Add(span / 2), ExpiresAt: event.RecordedAt.Add(span),
 		Status: ApprovalPending,
 	}
 	s.Approvals++

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"countersign/internal/classify"
 )
@@ -66,7 +67,7 @@ func limitMatches(q *Question) []Match {
 // timedOut reports whether the chain is older than its client allows.
 func (q *Question) timedOut() bool {
 	limit := q.Chain.Limits.TimeoutSeconds
-	return limit > 0 && seconds(q.Now-q.State.Begun(q.Chain)) > limit
+	return limit > 0 && seconds(q.Now.Sub(q.State.Begun(q.Chain))) > limit
 }
 
 // builtinMatches checks an action against the built-in rules, in the order in which they are listed
@@ -147,7 +148,7 @@ var unbindable = builtin(RuleUnbound, Deny,
 	"the action needs approval, and the client redacted or cut values without a digest that binds them",
 	"Record the action in a chain that was opened while the service could be reached.")
 
-func seconds(span Time) float64 { return float64(span) / 1000 }
+func seconds(span time.Duration) float64 { return float64(span.Milliseconds()) / 1000 }
 
 // pauseReason says which limit the action triggers, or has triggered before.
 func (q *Question) pauseReason() string {
@@ -159,7 +160,7 @@ func (q *Question) pauseReason() string {
 		return "" // markers do not count against limits
 	case s.TotalActions()-s.Granted.Actions >= limits.MaxEvents:
 		return fmt.Sprintf("the chain has reached its limit of %d events", limits.MaxEvents)
-	case seconds(q.Now-max(s.Begun(q.Chain), s.Granted.At)) > float64(limits.MaxDurationSeconds):
+	case seconds(q.Now.Sub(max(s.Begun(q.Chain), s.Granted.At))) > float64(limits.MaxDurationSeconds):
 		return fmt.Sprintf("the chain has run longer than its limit of %d seconds", limits.MaxDurationSeconds)
 	case s.TotalTokens()+s.Pending.Tokens+q.Action.Facts.Tokens()-s.Granted.Tokens > limits.MaxTokens:
 		return fmt.Sprintf("the chain would use more than its limit of %d tokens", limits.MaxTokens)

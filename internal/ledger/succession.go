@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"countersign/internal/canon"
 	"countersign/internal/fault"
@@ -136,25 +137,25 @@ func (s *Settings) AbandonHours() float64 {
 	return s.AbandonAfterHours
 }
 
-// AbandonAfter returns how long a chain may be unused before it is abandoned, in milliseconds.
-func (s *Settings) AbandonAfter() Time { return Time(s.AbandonHours() * 3_600_000) }
+// AbandonAfter returns how long a chain may be unused before it is abandoned.
+func (s *Settings) AbandonAfter() time.Duration { return hours(s.AbandonHours()) }
 
 // maxPollGrain is short, so that lowering the setting to any longer time does not abandon a chain
 // that is polled continuously.
-const maxPollGrain = Time(10 * 60 * 1000)
+const maxPollGrain = 10 * time.Minute
 
 // PollGrain returns how far the recorded time of a chain's last poll may lag before it is written
-// again, in milliseconds.
-func (s *Settings) PollGrain() Time { return min(maxPollGrain, s.AbandonAfter()/8) }
+// again.
+func (s *Settings) PollGrain() time.Duration { return min(maxPollGrain, s.AbandonAfter()/8) }
 
 // AbandonedAt returns when the chain may be sealed as abandoned. polled is the recorded time of the
 // last poll, or 0. lag is how long recording a poll can take. ok is false for a chain that is not
 // abandoned in its current state: one that is paused, sealed or waiting for a person.
-func (s *ChainState) AbandonedAt(settings *Settings, polled, lag Time) (Time, bool) {
+func (s *ChainState) AbandonedAt(settings *Settings, polled Time, lag time.Duration) (Time, bool) {
 	if s.Status != ChainActive || s.Waiting > 0 {
 		return 0, false
 	}
-	return max(s.LastAt, polled) + settings.AbandonAfter() + settings.PollGrain() + lag, true
+	return max(s.LastAt, polled).Add(settings.AbandonAfter() + settings.PollGrain() + lag), true
 }
 
 // Abandonment returns the completion of an abandoned chain.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -133,11 +134,11 @@ func TestAbandonedAt(t *testing.T) {
 		change func(*ChainState)
 		want   Time // 0: never
 	}{
-		{"by default", 0, 0, func(*ChainState) {}, hour + 72*hour + maxPollGrain + 5},
-		{"as set", 2, 0, func(*ChainState) {}, hour + 2*hour + maxPollGrain + 5},
+		{"by default", 0, 0, func(*ChainState) {}, (73*hour + 5).Add(maxPollGrain)},
+		{"as set", 2, 0, func(*ChainState) {}, (3*hour + 5).Add(maxPollGrain)},
 		{"soon", 0.1, 0, func(*ChainState) {}, hour + hour/10 + hour/80 + 5},
-		{"polled", 2, 4 * hour, func(*ChainState) {}, 4*hour + 2*hour + maxPollGrain + 5},
-		{"polled before", 2, 1, func(*ChainState) {}, hour + 2*hour + maxPollGrain + 5},
+		{"polled", 2, 4 * hour, func(*ChainState) {}, (6*hour + 5).Add(maxPollGrain)},
+		{"polled before", 2, 1, func(*ChainState) {}, (3*hour + 5).Add(maxPollGrain)},
 		{"waiting", 2, 0, func(s *ChainState) { s.Waiting = 1 }, 0},
 		{"paused", 2, 0, func(s *ChainState) { s.Status = ChainAutoPaused }, 0},
 		{"completed", 2, 0, func(s *ChainState) { s.Status = ChainCompleted }, 0},
@@ -150,7 +151,7 @@ func TestAbandonedAt(t *testing.T) {
 			settings.AbandonAfterHours = test.hours
 			state := NewChainState(hour, "")
 			test.change(state)
-			got, ok := state.AbandonedAt(&settings, test.polled, 5)
+			got, ok := state.AbandonedAt(&settings, test.polled, 5*time.Millisecond)
 			if got != test.want || ok != (test.want != 0) {
 				t.Errorf("abandoned at %d, %v; want %d", got, ok, test.want)
 			}

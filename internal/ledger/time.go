@@ -2,11 +2,12 @@ package ledger
 
 import (
 	"errors"
+	"math"
 	"time"
 )
 
-// Time is a time in milliseconds since 1970 UTC. That is the precision outside the service, so that
-// the stored, signed and shown times are the same.
+// Time is an instant, in milliseconds since 1970 UTC. That is the precision outside the service, so
+// that the stored, signed and shown times are the same. Spans are of type time.Duration.
 type Time int64
 
 // TimeOf converts a time of the standard library and drops fractions of a millisecond.
@@ -17,6 +18,28 @@ func (t Time) Std() time.Time { return time.UnixMilli(int64(t)).UTC() }
 
 // Add returns t+d. Fractions of a millisecond in d are dropped.
 func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
+
+// Sub returns t-u, or the closest Duration if the difference does not fit.
+func (t Time) Sub(u Time) time.Duration { return Milliseconds(int64(t - u)) }
+
+// Truncate returns the start of the period of length d that t is in, counted from 1970.
+func (t Time) Truncate(d time.Duration) Time { return t - t%Time(d.Milliseconds()) }
+
+// Period returns the number of the period of length d that t is in, counted from 1970.
+func (t Time) Period(d time.Duration) int64 { return int64(t) / d.Milliseconds() }
+
+// Milliseconds returns a span of n milliseconds, or the closest Duration if it does not fit: a
+// stored number that was changed must not wrap around to the original.
+func Milliseconds(n int64) time.Duration {
+	const most = int64(math.MaxInt64 / time.Millisecond)
+	switch {
+	case n > most:
+		return math.MaxInt64
+	case n < -most:
+		return math.MinInt64
+	}
+	return time.Duration(n) * time.Millisecond
+}
 
 // Year returns the UTC year.
 func (t Time) Year() int { return t.Std().Year() }

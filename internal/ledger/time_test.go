@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -96,5 +97,27 @@ func TestLaterNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	if Later(5, 3) != 5 || Later(3, 5) != 5 || Later(4, 4) != 4 {
 		t.Error("Later is not the later one")
+	}
+}
+
+// Spans are in whole milliseconds. Those that are too long for a Duration become the longest one,
+// and never wrap around.
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	const longest = int64(math.MaxInt64 / time.Millisecond)
+	for n, want := range map[int64]time.Duration{
+		0: 0, 1: time.Millisecond, -1500: -1500 * time.Millisecond, longest: time.Duration(longest) * time.Millisecond,
+		longest + 1: math.MaxInt64, math.MaxInt64: math.MaxInt64, 1<<58 + 1: math.MaxInt64, -longest - 1: math.MinInt64, math.MinInt64: math.MinInt64,
+	} {
+		if got := Milliseconds(n); got != want {
+			t.Errorf("%d milliseconds are %d, want %d", n, got, want)
+		}
+	}
+	at := Time(90_061_234) // a day, an hour, a minute and 1234 milliseconds
+	if day := at.Truncate(24 * time.Hour); day != 86_400_000 || at.Sub(day) != time.Hour+time.Minute+1234*time.Millisecond {
+		t.Errorf("the day begins at %d, %v before", day, at.Sub(day))
+	}
+	if day, hour := at.Period(24*time.Hour), at.Period(time.Hour); day != 1 || hour != 25 {
+		t.Errorf("it is day %d and hour %d, want 1 and 25", day, hour)
 	}
 }

@@ -70,12 +70,11 @@ const (
 	maxPublished = 64
 )
 
-// Durations in milliseconds, to be added to a ledger.Time.
 const (
-	signerLease   = ledger.Time(5_000)     // how long a lease lasts unless it is renewed
-	retryPause    = ledger.Time(1_000)     // after a log could not be signed
-	tamperedPause = ledger.Time(10_000)    // after tampering with a log was found
-	rebuildPause  = ledger.Time(3_600_000) // between two rebuilds of one log
+	signerLease   = 5 * time.Second  // how long a lease lasts unless it is renewed
+	retryPause    = time.Second      // after a log could not be signed
+	tamperedPause = 10 * time.Second // after tampering with a log was found
+	rebuildPause  = time.Hour        // between two rebuilds of one log
 )
 
 // Signer signs the logs. It is safe for concurrent use.
@@ -240,12 +239,12 @@ func (l *Signer) Round(ctx context.Context, poll bool) (again bool) {
 // passed. The caller holds mu.
 func (l *Signer) leads(ctx context.Context) (bool, error) {
 	now := l.now()
-	if l.Alone || now < l.leased-signerLease/2 {
+	if l.Alone || now < l.leased.Add(-signerLease/2) {
 		return true, nil
 	}
-	held, err := l.Store.LeaseSigner(ctx, l.holder, now, now+signerLease)
+	held, err := l.Store.LeaseSigner(ctx, l.holder, now, now.Add(signerLease))
 	if held {
-		l.lease(now + signerLease)
+		l.lease(now.Add(signerLease))
 	} else {
 		l.lease(0)
 	}
@@ -332,7 +331,7 @@ func (l *Signer) failed(ctx context.Context, org ledger.OrgID, err error) bool {
 	if l.paused[org].why != err.Error() {
 		l.Log.Error("a transparency log cannot be signed: run countersign doctor", "organization", org.String(), "error", err)
 	}
-	l.paused[org] = pause{l.now() + wait, err.Error()}
+	l.paused[org] = pause{l.now().Add(wait), err.Error()}
 	return true
 }
 
@@ -434,7 +433,7 @@ func (l *Signer) Rebuild(org ledger.OrgID) {
 	l.rebuildMu.Lock()
 	defer l.rebuildMu.Unlock()
 	now := l.now()
-	if last, known := l.rebuilt[org]; !known || now-last >= rebuildPause {
+	if last, known := l.rebuilt[org]; !known || now >= last.Add(rebuildPause) {
 		l.rebuilt[org], l.toRebuild[org] = now, true
 		wakeUp(l.sealed.wake)
 	}

@@ -24,7 +24,7 @@ func (g *governed) passRound(s *service.Service) {
 	done(g.t, s.QueueAbandonment(g.t.Context()))
 	g.clock.Advance(15 * time.Minute)
 	for range 100 {
-		jobs := must[[]*service.Job](g.t)(s.Jobs().Claim(g.t.Context(), 300_000, map[string]int{service.JobAbandon: 1}))
+		jobs := must[[]*service.Job](g.t)(s.Jobs().Claim(g.t.Context(), 5*time.Minute, map[string]int{service.JobAbandon: 1}))
 		if len(jobs) == 0 {
 			return
 		}
@@ -256,7 +256,7 @@ func TestManyAbandonedChains(t *testing.T) {
 		for i, s := range []*service.Service{g.Service, replica, g.Service, replica} {
 			group.Go(func() error {
 				for {
-					jobs, err := s.Jobs().Claim(ctx, 300_000, map[string]int{service.JobAbandon: 1})
+					jobs, err := s.Jobs().Claim(ctx, 5*time.Minute, map[string]int{service.JobAbandon: 1})
 					if err != nil || len(jobs) == 0 {
 						return err
 					}
@@ -281,7 +281,7 @@ func TestAbandonAfterHours(t *testing.T) {
 		chain := g.open("quiet")
 		g.clock.Advance(10 * time.Minute)
 		g.settings(`{"abandon_after_hours":0.1}`)
-		jobs := must[[]*service.Job](t)(g.Jobs().Claim(t.Context(), 300_000, map[string]int{service.JobAbandon: 1}))
+		jobs := must[[]*service.Job](t)(g.Jobs().Claim(t.Context(), 5*time.Minute, map[string]int{service.JobAbandon: 1}))
 		if len(jobs) != 1 {
 			t.Fatalf("%d rounds are due when the setting has changed", len(jobs))
 		}
@@ -290,7 +290,7 @@ func TestAbandonAfterHours(t *testing.T) {
 			t.Error("a chain that was quiet for 10 minutes is not abandoned after 6")
 		}
 		g.clock.Advance(30 * time.Second)
-		jobs = must[[]*service.Job](t)(g.Jobs().Claim(t.Context(), 300_000, map[string]int{service.JobAbandon: 2}))
+		jobs = must[[]*service.Job](t)(g.Jobs().Claim(t.Context(), 5*time.Minute, map[string]int{service.JobAbandon: 2}))
 		if len(jobs) != 1 {
 			t.Errorf("%d rounds are due half a minute later, want one", len(jobs))
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -44,7 +45,7 @@ func (s *suspect) forgeReceipt(sequence int64) {
 // anchored returns the receipts that are queued to be anchored, each with its sequence.
 func (s *suspect) anchored(by *service.Service) (found []string) {
 	s.t.Helper()
-	for _, job := range must[[]*service.Job](s.t)(by.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobAnchor: 100})) {
+	for _, job := range must[[]*service.Job](s.t)(by.Jobs().Claim(s.t.Context(), time.Second, map[string]int{service.JobAnchor: 100})) {
 		anchor := must[*ledger.Anchor](s.t)(by.Jobs().Anchor(s.t.Context(), job))
 		found = append(found, fmt.Sprint(anchor.Subject, " ", anchor.Sequence))
 	}

@@ -421,7 +421,7 @@ func (s *approvalService) QueueDeadlines(ctx context.Context) error {
 		for id, next := range missing {
 			jobs = append(jobs, &store.Job{
 				Org: org.ID, Kind: JobDeadline, RunAt: next, Body: []byte(id.String()),
-				Once: fmt.Sprint(JobDeadline, "/", id, "/", s.now()/verify.DeadlineSlack), // several replicas may queue it
+				Once: fmt.Sprint(JobDeadline, "/", id, "/", s.now().Period(verify.DeadlineSlack)), // several replicas may queue it
 			})
 		}
 	}

@@ -299,9 +299,9 @@ type polledAt struct{ since, at ledger.Time }
 const (
 	// shortestGrain is less than any organization's PollGrain.
 	shortestGrain = 100 * time.Millisecond
-	// pollLag is how long it may take to store a poll, in milliseconds: two flushes of the
+	// pollLag is how long it may take to store a poll: two flushes of the
 	// worker, with a margin for the clocks of replicas.
-	pollLag = ledger.Time(15_000)
+	pollLag = 15 * time.Second
 	// pollCacheBytes bounds the cache of stored polls, in bytes.
 	pollCacheBytes = 1 << 20
 )
@@ -362,7 +362,7 @@ func (s *chainService) FlushChainPolls(ctx context.Context) error {
 	due := make(map[ledger.ChainID]ledger.Time)
 	for chain, polled := range taken {
 		written, _ := s.chainPolls.written.Get(chain.chain)
-		if grain, ok := grains[chain.org]; ok && polled.at-max(polled.since, written) >= grain {
+		if grain, ok := grains[chain.org]; ok && polled.at >= max(polled.since, written).Add(grain) {
 			due[chain.chain] = polled.at
 		}
 	}
@@ -379,8 +379,8 @@ func (s *chainService) FlushChainPolls(ctx context.Context) error {
 
 // pollGrains returns the PollGrain of each organization with polled chains. An organization
 // that cannot be read is left out and does not block the others.
-func (s *chainService) pollGrains(ctx context.Context, polled map[polledChain]polledAt) (map[ledger.OrgID]ledger.Time, error) {
-	grains := make(map[ledger.OrgID]ledger.Time)
+func (s *chainService) pollGrains(ctx context.Context, polled map[polledChain]polledAt) (map[ledger.OrgID]time.Duration, error) {
+	grains := make(map[ledger.OrgID]time.Duration)
 	faults := make(map[ledger.OrgID]error)
 	for chain := range polled {
 		if _, ok := grains[chain.org]; ok || faults[chain.org] != nil {
@@ -401,21 +401,21 @@ func (s *chainService) pollGrains(ctx context.Context, polled map[polledChain]po
 const JobAbandon = "chain.abandon"
 
 // One job does a bounded amount of work, so that it does not delay others. A pass over all
-// chains may take several jobs. Times are in milliseconds.
+// chains may take several jobs.
 const (
-	abandonPage  = 100                  // chains read together
-	maxExamined  = 2000                 // chains examined by one job
-	maxSealed    = 100                  // chains sealed by one job
-	abandonEvery = ledger.Time(900_000) // longest pause between two passes
-	abandonSoon  = ledger.Time(120_000) // longest pause if chains are abandoned within hours
-	abandonLeast = ledger.Time(5_000)   // shortest pause
-	abandonSlow  = abandonEvery * 16    // AbandonAfter from which abandonEvery is often enough
-	abandonLease = ledger.Time(300_000) // upper bound for the lease of a job
+	abandonPage  = 100               // chains read together
+	maxExamined  = 2000              // chains examined by one job
+	maxSealed    = 100               // chains sealed by one job
+	abandonEvery = 15 * time.Minute  // longest pause between two passes
+	abandonSoon  = 2 * time.Minute   // longest pause if chains are abandoned within hours
+	abandonLeast = 5 * time.Second   // shortest pause
+	abandonSlow  = abandonEvery * 16 // AbandonAfter from which abandonEvery is often enough
+	abandonLease = 5 * time.Minute   // upper bound for the lease of a job
 )
 
 // abandonPause returns the time between two passes. It is never close to abandonLease: see
 // nextAbandonment.
-func abandonPause(settings *ledger.Settings) ledger.Time {
+func abandonPause(settings *ledger.Settings) time.Duration {
 	after := settings.AbandonAfter()
 	if after >= abandonSlow {
 		return abandonEvery
@@ -463,7 +463,7 @@ func (j *Jobs) Abandon(ctx context.Context, job *store.Job) error {
 // before the next pass.
 func (j *Jobs) nextAbandonment(ctx context.Context, org *ledger.Organization) ([]*store.Job, error) {
 	now, pause := j.service.now(), abandonPause(&org.Settings)
-	coming, err := j.service.store.JobsDue(ctx, JobAbandon, now, now+pause)
+	coming, err := j.service.store.JobsDue(ctx, JobAbandon, now, now.Add(pause))
 	if err != nil {
 		return nil, err
 	}
@@ -474,7 +474,7 @@ func (j *Jobs) nextAbandonment(ctx context.Context, org *ledger.Organization) ([
 	if coming[org.ID] > own {
 		return nil, nil
 	}
-	return []*store.Job{abandonJob(org.ID, "", now+pause)}, nil
+	return []*store.Job{abandonJob(org.ID, "", now.Add(pause))}, nil
 }
 
 // abandonment is a pass over an organization's chains, from the newest that may be abandoned
@@ -493,7 +493,7 @@ type abandonment struct {
 // begin sets the position of the pass: the body of its job.
 func (a *abandonment) begin(position string) error {
 	if position == "" {
-		opened := a.now - a.org.Settings.AbandonAfter()
+		opened := a.now.Add(-a.org.Settings.AbandonAfter())
 		a.before = ledger.ChainID{UUID: ledger.NewTimedID(max(opened, 0), [10]byte{})}
 		return nil
 	}

@@ -167,7 +167,7 @@ func (w *cleanWorld) prove(replicas []*service.Service, journals []*keyring.Chai
 // audit audits the ledgers and runs the jobs of the self-check until over is closed, and once more
 // afterwards.
 func (w *cleanWorld) audit(s *service.Service, over <-chan struct{}) {
-	const every = ledger.Time(1000)
+	const every = time.Second
 	for last := false; ; {
 		for _, who := range w.tenants {
 			report, err := s.Operator().Audit(context.Background(), who.slug, verify.AuditOptions{})
@@ -178,7 +178,7 @@ func (w *cleanWorld) audit(s *service.Service, over <-chan struct{}) {
 		if err := s.QueueChecks(context.Background(), every); err != nil {
 			w.t.Error(err)
 		}
-		jobs, err := s.Jobs().Claim(context.Background(), 60_000, map[string]int{service.JobCheck: 2})
+		jobs, err := s.Jobs().Claim(context.Background(), time.Minute, map[string]int{service.JobCheck: 2})
 		if err != nil {
 			w.t.Error(err)
 		}
@@ -442,7 +442,7 @@ func (c *cleanWorker) spareKey(ctx context.Context) (err error) {
 	case c.spare == nil:
 		c.spare, err = c.s.CreateAPIKey(ctx, admin, &service.KeyRequest{Name: "spare " + uuid.NewString(), Role: ledger.RoleMember, Owner: "somebody"})
 	case c.chance.IntN(2) == 0:
-		c.spare, err = c.s.RotateAPIKey(ctx, admin, &service.Rotation{Key: c.spare.Record.ID, Overlap: ledger.Time(c.chance.IntN(2) * 1000), IdempotencyKey: uuid.NewString()})
+		c.spare, err = c.s.RotateAPIKey(ctx, admin, &service.Rotation{Key: c.spare.Record.ID, Overlap: time.Duration(c.chance.IntN(2)) * time.Second, IdempotencyKey: uuid.NewString()})
 	default:
 		c.caller(ctx, c.spare.Text.Reveal())
 		_, err = c.s.RevokeAPIKey(ctx, admin, c.spare.Record.ID)

@@ -47,7 +47,7 @@ func TestActsSayWhatHappened(t *testing.T) {
 
 		key, _ := g.newKey(&service.KeyRequest{Name: "worker", Role: ledger.RoleAgent, Owner: "ops", ExpiresAt: g.in(time.Hour)})
 		newest(ledger.ActKeyCreate, `"name":"worker","owner":"ops"`, "made the API key worker with the role agent of ops, until 2026-05-04T10:00:00.000Z")
-		must[*service.NewKey](t)(g.RotateAPIKey(ctx, admin, &service.Rotation{Key: key.Record.ID, Overlap: 60_000}))
+		must[*service.NewKey](t)(g.RotateAPIKey(ctx, admin, &service.Rotation{Key: key.Record.ID, Overlap: time.Minute}))
 		newest(ledger.ActKeyRotate, `"name":"worker"`, "the old one works until 2026-05-04T09:01:00.000Z")
 		must[*ledger.KeyRecord](t)(g.RevokeAPIKey(ctx, admin, key.Record.ID))
 		newest(ledger.ActKeyRevoke, `"status":{"from":"active","to":"revoked"}`, "revoked the API key worker")

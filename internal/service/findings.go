@@ -66,7 +66,7 @@ func (s *findingService) keep(ctx context.Context, id ledger.OrgID, t *verify.Ta
 		}
 	case err != nil:
 		return true, visible(err)
-	case !finding.Tampered && slices.Equal(finding.Evidence, evidence) && s.now()-finding.SeenAt < oneDay:
+	case !finding.Tampered && slices.Equal(finding.Evidence, evidence) && s.now() < finding.SeenAt.Add(oneDay):
 		return finding.Open(), nil
 	}
 	op := &keepFinding{ref: ref, tampering: t, evidence: evidence, logged: id != ledger.OrgID{}}
@@ -87,7 +87,7 @@ func (s *findingService) keep(ctx context.Context, id ledger.OrgID, t *verify.Ta
 func (s *findingService) evidenceOf(ctx context.Context, t *verify.Tampering) ([]byte, error) {
 	evidence, err := s.judge.Findings.Evidence(ctx, t)
 	if err == nil && t.Check == ledger.CheckRow {
-		evidence = fmt.Appendf(evidence, " %d", s.now()/oneDay)
+		evidence = fmt.Appendf(evidence, " %d", s.now().Period(oneDay))
 	}
 	return evidence, err
 }
@@ -461,7 +461,7 @@ func (s *findingService) noteFinding(pending pendingFinding) {
 }
 
 func (s *findingService) todaysName(t *verify.Tampering) string {
-	return fmt.Sprint(t.Name(), "/", s.now()/oneDay)
+	return fmt.Sprint(t.Name(), "/", s.now().Period(oneDay))
 }
 
 // keepPendingFindings stores pending findings one at a time, until ctx ends.

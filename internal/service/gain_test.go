@@ -483,7 +483,7 @@ func (a *attacker) askAsPeople() {
 func (a *attacker) collect() {
 	room := map[string]int{service.JobNotice: 50, service.JobWebhook: 50, service.JobEmail: 50}
 	for range 20 {
-		jobs, err := a.s.Jobs().Claim(a.t.Context(), 60_000, room)
+		jobs, err := a.s.Jobs().Claim(a.t.Context(), time.Minute, room)
 		if err != nil || len(jobs) == 0 {
 			return
 		}

@@ -161,7 +161,7 @@ func (g *governed) revive() {
 }
 
 // claim leases at most limit jobs of each kind.
-func (g *governed) claim(span ledger.Time, limit int) []*service.Job {
+func (g *governed) claim(span time.Duration, limit int) []*service.Job {
 	g.t.Helper()
 	room := map[string]int{}
 	for _, kind := range []string{service.JobDeadline, service.JobNotice, service.JobWebhook, service.JobEmail, service.JobAnchor, service.JobCheck} {
@@ -176,7 +176,7 @@ func (g *governed) passTime() []*service.Job {
 	g.t.Helper()
 	var rest []*service.Job
 	for range 100 {
-		jobs := g.claim(1000, 100)
+		jobs := g.claim(time.Second, 100)
 		if len(jobs) == 0 {
 			return rest
 		}

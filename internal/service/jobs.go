@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -31,10 +32,10 @@ type Job = store.Job
 // Jobs returns the use cases of the worker.
 func (s *Service) Jobs() *Jobs { return &Jobs{s} }
 
-// jobHorizons is how long after its first due time a job may still start, by kind, in
-// milliseconds. Kinds that are not listed are idempotent and must run however late: the
+// jobHorizons is how long after its first due time a job may still start, by kind.
+// Kinds that are not listed are idempotent and must run however late: the
 // deadline of an approval, the expiry of a key, an anchor.
-var jobHorizons = map[string]ledger.Time{
+var jobHorizons = map[string]time.Duration{
 	// A delivery has ten attempts, and a receiver may ask for a day between two of them. Up
 	// to three deliveries wait in one stream, such as those of an approval.
 	JobNotice: 30 * oneDay, JobWebhook: 30 * oneDay, JobEmail: 30 * oneDay,
@@ -63,11 +64,11 @@ func (j *Jobs) Sweep(ctx context.Context) error {
 	return err
 }
 
-// Claim leases due jobs for the given time, in milliseconds. The capacity bounds the number of
+// Claim leases due jobs for the given time. The capacity bounds the number of
 // jobs of each kind.
-func (j *Jobs) Claim(ctx context.Context, lease ledger.Time, capacity map[string]int) ([]*store.Job, error) {
+func (j *Jobs) Claim(ctx context.Context, lease time.Duration, capacity map[string]int) ([]*store.Job, error) {
 	now := j.service.now()
-	return j.service.store.ClaimJobs(ctx, now, now+lease, capacity)
+	return j.service.store.ClaimJobs(ctx, now, now.Add(lease), capacity)
 }
 
 // Finish removes a completed job.
@@ -80,9 +81,9 @@ func (j *Jobs) FinishWith(ctx context.Context, job *store.Job, follow []*store.J
 	return j.service.store.FinishJob(ctx, job, follow)
 }
 
-// Retry reschedules a job to run after the given time, in milliseconds.
-func (j *Jobs) Retry(ctx context.Context, job *store.Job, after ledger.Time, fault string) error {
-	return j.service.store.RetryJob(ctx, job, j.service.now()+after, fault)
+// Retry reschedules a job to run after the given time.
+func (j *Jobs) Retry(ctx context.Context, job *store.Job, after time.Duration, fault string) error {
+	return j.service.store.RetryJob(ctx, job, j.service.now().Add(after), fault)
 }
 
 // Bury gives up on a job. It stays in the store.
@@ -407,8 +408,8 @@ func (j *Jobs) untrustedEmail(approval *ledger.Approval, notice notify.Notice) (
 // untrustedMailCount counts the e-mails of an hour to addresses that agents chose. Each server
 // counts its own.
 type untrustedMailCount struct {
-	mu     sync.Mutex  // guards the fields below
-	hour   ledger.Time // hours since the epoch
+	mu     sync.Mutex // guards the fields below
+	hour   int64      // hours since the epoch
 	chains map[ledger.ChainID]int
 	keys   map[ledger.KeyID]int
 }
@@ -421,10 +422,9 @@ const (
 
 // take counts the e-mails of an approval and returns how many of them may be sent.
 func (m *untrustedMailCount) take(approval *ledger.Approval, now ledger.Time) int {
-	const hour = ledger.Time(60 * 60 * 1000)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if current := now / hour; m.chains == nil || current != m.hour {
+	if current := now.Period(time.Hour); m.chains == nil || current != m.hour {
 		m.hour, m.chains, m.keys = current, make(map[ledger.ChainID]int), make(map[ledger.KeyID]int)
 	}
 	allowed := max(min(len(approval.Escalate), maxMailsPerChain-m.chains[approval.Chain], maxMailsPerKey-m.keys[approval.OpenedBy]), 0)

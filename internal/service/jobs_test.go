@@ -78,15 +78,15 @@ func TestNoticesOfOneApprovalKeepTheirOrder(t *testing.T) {
 		g.hook()
 		first, second := g.ask(g.open("first")), g.ask(g.open("second"))
 		g.approve(first)
-		claimed := g.claim(60_000, 10)
+		claimed := g.claim(time.Minute, 10)
 		if len(claimed) != 2 || claimed[0].Stream != first.String() || claimed[1].Stream != second.String() {
 			t.Fatalf("%d jobs are handed out at first", len(claimed))
 		}
-		if none := g.claim(60_000, 10); len(none) != 0 {
+		if none := g.claim(time.Minute, 10); len(none) != 0 {
 			t.Errorf("%d jobs are handed out before their turn", len(none))
 		}
 		done(t, g.Jobs().FanOut(t.Context(), claimed[0]))
-		next := g.claim(60_000, 10)
+		next := g.claim(time.Minute, 10)
 		kinds := map[string]int{}
 		for _, job := range next {
 			kinds[job.Kind]++
@@ -107,7 +107,7 @@ func TestDeadlinesOutliveTheirWorker(t *testing.T) {
 		id := g.ask(g.open("deadline"))
 		deadline := func() *service.Job {
 			t.Helper()
-			for _, job := range g.claim(1000, 10) {
+			for _, job := range g.claim(time.Second, 10) {
 				if job.Kind == service.JobDeadline {
 					return job
 				}

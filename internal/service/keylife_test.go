@@ -49,7 +49,7 @@ func TestWaitsEndWithTheirKey(t *testing.T) {
 				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID}))
 			}, fault.CodeKeyExpired},
 			"rotated with an overlap": {func(key *service.NewKey) {
-				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: 60_000}))
+				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: time.Minute}))
 			}, ""},
 		} {
 			key, caller := g.newKey(&service.KeyRequest{Name: name, Role: ledger.RoleMember, ExpiresAt: g.in(time.Hour)})
@@ -218,7 +218,7 @@ func TestRotationsAndRevocationTogether(t *testing.T) {
 					if i == 5 {
 						_, err = replicas[i%2].RevokeAPIKey(context.Background(), g.who.admin, key.Record.ID)
 					} else {
-						_, err = replicas[i%2].RotateAPIKey(context.Background(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: 60_000})
+						_, err = replicas[i%2].RotateAPIKey(context.Background(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: time.Minute})
 					}
 					if code := codeOf(err); code != "" && code != fault.CodeAPIKeyEnded {
 						t.Errorf("at once: %v", err)
@@ -247,7 +247,7 @@ func TestOneRotationForOneKey(t *testing.T) {
 		var crowd sync.WaitGroup
 		for i := range 10 {
 			crowd.Go(func() {
-				made, err := replicas[i%2].RotateAPIKey(context.Background(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: 1000, IdempotencyKey: "once"})
+				made, err := replicas[i%2].RotateAPIKey(context.Background(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: time.Second, IdempotencyKey: "once"})
 				if err != nil {
 					t.Error(err)
 					return

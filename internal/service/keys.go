@@ -159,12 +159,7 @@ func (c *Caller) longestWait(wait time.Duration, now ledger.Time) time.Duration 
 	if c.ends == nil {
 		return wait
 	}
-	// Compare milliseconds: a Duration could overflow.
-	left := max(*c.ends-now, 0)
-	if left >= ledger.Time(wait.Milliseconds()) {
-		return wait
-	}
-	return time.Duration(left) * time.Millisecond
+	return min(wait, max(c.ends.Sub(now), 0))
 }
 
 // owns reports whether the caller may read and write a chain. An agent may use chains that its
@@ -260,26 +255,25 @@ func (s *accountService) FlushKeyUse(ctx context.Context) error {
 // Rotation is a request for a new secret of an API key.
 type Rotation struct {
 	Key ledger.KeyID
-	// Overlap is how long the replaced secret is still accepted, in milliseconds.
-	Overlap ledger.Time
+	// Overlap is how long the replaced secret is still accepted, in whole seconds.
+	Overlap time.Duration
 	// IdempotencyKey makes a retry return the same rotation instead of rotating again; ""
 	// for none.
 	IdempotencyKey string
 }
 
-// MaxOverlap is the longest time that a replaced secret is still accepted, in milliseconds: a
-// week.
-const MaxOverlap = ledger.Time(7 * 24 * 60 * 60 * 1000)
+// MaxOverlap is the longest time that a replaced secret is still accepted.
+const MaxOverlap = 7 * 24 * time.Hour
 
 // ParseOverlap reads the body of a request that rotates an API key. The zero Value stands for
 // an empty body.
-func ParseOverlap(v canon.Value) (ledger.Time, error) {
+func ParseOverlap(v canon.Value) (time.Duration, error) {
 	if v.IsNull() {
 		return 0, nil
 	}
 	f := canon.NewFields(v)
-	seconds := f.Int("overlap_seconds", 0, int64(MaxOverlap/1000))
-	return ledger.Time(seconds * 1000), f.Err()
+	seconds := f.Int("overlap_seconds", 0, int64(MaxOverlap/time.Second))
+	return time.Duration(seconds) * time.Second, f.Err()
 }
 
 // RotateAPIKey replaces a key's secret. The new text is returned once: a retry with the same
@@ -295,7 +289,7 @@ func (s *accountService) RotateAPIKey(ctx context.Context, caller *Caller, rotat
 // returned text is empty if an earlier request made the rotation.
 func (s *accountService) rotateKey(ctx context.Context, caller *Caller, org ledger.OrgID, rotation *Rotation) (*NewKey, error) {
 	if rotation.Overlap < 0 || rotation.Overlap > MaxOverlap {
-		return nil, fault.Invalid(fault.FieldError{Pointer: "/overlap_seconds", Detail: fmt.Sprintf("must be an integer from 0 to %d", int64(MaxOverlap/1000))})
+		return nil, fault.Invalid(fault.FieldError{Pointer: "/overlap_seconds", Detail: fmt.Sprintf("must be an integer from 0 to %d", int64(MaxOverlap/time.Second))})
 	}
 	text, parsed, err := s.newSecret()
 	if err != nil {

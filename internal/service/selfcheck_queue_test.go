@@ -18,7 +18,7 @@ func (s *suspect) checks() int64 {
 	s.t.Helper()
 	now, due := ledger.Time(s.clock.Now().UnixMilli()), int64(0)
 	done(s.t, s.store.ScanJobs(s.t.Context(), service.JobCheck, func(job *store.Job) error {
-		if job.Org == s.who.admin.Org && max(job.RunAt, job.LeasedUntil) <= now+aDay+aDay/12 {
+		if job.Org == s.who.admin.Org && max(job.RunAt, job.LeasedUntil) <= now.Add(aDay+aDay/12) {
 			due++
 		}
 		return nil
@@ -45,7 +45,7 @@ func TestChecksThatAreLostComeBack(t *testing.T) {
 		},
 		"buried": func(s *suspect) {
 			s.clock.Advance(24 * time.Hour)
-			claimed := must[[]*service.Job](s.t)(s.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobCheck: 5}))
+			claimed := must[[]*service.Job](s.t)(s.Jobs().Claim(s.t.Context(), time.Second, map[string]int{service.JobCheck: 5}))
 			for _, job := range claimed {
 				done(s.t, s.Jobs().Bury(s.t.Context(), job, "for the test"))
 			}
@@ -116,8 +116,8 @@ func TestLooksThatAreAlwaysDeleted(t *testing.T) {
 					done(t, by.QueueChecks(t.Context(), aDay))
 					done(t, s.exec("DELETE FROM jobs WHERE kind = 'ledger.check'"))
 					for range 4 {
-						age := must[ledger.Time](t)(by.LookOverdue(t.Context(), aDay))
-						if longest := ledger.Time(hour+1) * aDay / 24; age > longest {
+						age := must[time.Duration](t)(by.LookOverdue(t.Context(), aDay))
+						if longest := time.Duration(hour+1) * aDay / 24; age > longest {
 							t.Fatalf("after %d hours the last look is %d ms old", hour, age)
 						}
 						if told = append(told, s.told()...); len(told) > 0 && hour < 35 {
@@ -129,7 +129,7 @@ func TestLooksThatAreAlwaysDeleted(t *testing.T) {
 				if want := []string{fmt.Sprint("signature ", s.receipts[2])}; !slices.Equal(told, want) {
 					t.Errorf("told of %q, want %q", told, want)
 				}
-				if age := must[ledger.Time](t)(by.LookOverdue(t.Context(), aDay)); age > 5*aDay/24 {
+				if age := must[time.Duration](t)(by.LookOverdue(t.Context(), aDay)); age > 5*aDay/24 {
 					t.Errorf("the last look is %d ms old", age)
 				}
 			})
@@ -143,7 +143,7 @@ func TestLooksThatEndAreEnough(t *testing.T) {
 		s := newSuspect(t, db, 2)
 		for range 4 {
 			s.checkRound(s.Service)
-			if age := must[ledger.Time](t)(s.LookOverdue(t.Context(), aDay)); age > aDay/12 {
+			if age := must[time.Duration](t)(s.LookOverdue(t.Context(), aDay)); age > aDay/12 {
 				t.Errorf("the last look is %d ms old", age)
 			}
 		}

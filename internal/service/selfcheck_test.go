@@ -18,7 +18,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-const aDay = ledger.Time(24 * 60 * 60 * 1000)
+const aDay = 24 * time.Hour
 
 // checkRound lets a service check the whole ledger, and returns the number of jobs.
 func (s *suspect) checkRound(by *service.Service) (jobs int) {
@@ -26,7 +26,7 @@ func (s *suspect) checkRound(by *service.Service) (jobs int) {
 	done(s.t, by.QueueChecks(s.t.Context(), aDay))
 	s.clock.Advance(24 * time.Hour)
 	for range 100 {
-		claimed := must[[]*service.Job](s.t)(by.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobCheck: 5}))
+		claimed := must[[]*service.Job](s.t)(by.Jobs().Claim(s.t.Context(), time.Second, map[string]int{service.JobCheck: 5}))
 		if len(claimed) == 0 {
 			return jobs
 		}

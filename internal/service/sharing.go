@@ -639,7 +639,7 @@ type legacyUses struct {
 const maxLegacyUses = 10_000
 
 // beginningOfDay returns the start of the day in UTC.
-func beginningOfDay(at ledger.Time) ledger.Time { return at - at%oneDay }
+func beginningOfDay(at ledger.Time) ledger.Time { return at.Truncate(oneDay) }
 
 func (u *legacyUses) add(use store.LegacyUseRef, requests int64) {
 	u.mu.Lock()
@@ -708,7 +708,7 @@ func (o *Operator) LegacyUse(ctx context.Context, slug string, days int) ([]*sto
 
 func (s *sharingService) readLegacyUse(ctx context.Context, org *ledger.OrgID, days int) ([]*store.LegacyUse, error) {
 	const page = 1000
-	query := store.LegacyUseQuery{Org: org, Since: beginningOfDay(s.now()) - ledger.Time(days-1)*oneDay, Limit: page}
+	query := store.LegacyUseQuery{Org: org, Since: beginningOfDay(s.now()).Add(-time.Duration(days-1) * oneDay), Limit: page}
 	var uses []*store.LegacyUse
 	for {
 		found, err := s.store.LegacyUses(ctx, query)

@@ -36,8 +36,8 @@ func tamperNotice(t *verify.Tampering, org *ledger.Organization, now ledger.Time
 const reportTimeout = 10 * time.Second
 
 const (
-	reminderDays = 7                                              // after which an open finding is reported again
-	oneDay       = ledger.Time(24 * time.Hour / time.Millisecond) // in milliseconds
+	reminderDays = 7 // after which an open finding is reported again
+	oneDay       = 24 * time.Hour
 )
 
 // reportTampering stores a finding and queues a notice of it, unless the finding was
@@ -65,7 +65,7 @@ func (s *findingService) notifyUnlessRecent(ctx context.Context, id ledger.OrgID
 // again reports whether one was ever queued. Repeated calls on one day are answered from
 // memory.
 func (s *findingService) dueNotice(ctx context.Context, id ledger.OrgID, t *verify.Tampering) (name string, again bool, err error) {
-	today := int64(s.now() / oneDay)
+	today := s.now().Period(oneDay)
 	finding := t.Name() + "/"
 	name = fmt.Sprintf("%s%06d", finding, today) // padded, so that names sort by day
 	if s.notified.knows(id, name) {
@@ -214,8 +214,8 @@ func (r tamperReporter) Tell(ctx context.Context, org ledger.OrgID, t *verify.Ta
 const JobCheck = "ledger.check"
 
 const (
-	checkPause = time.Minute            // between the jobs of one pass
-	checkSlack = ledger.Time(3_600_000) // how late a job may be before it counts as lost, in milliseconds
+	checkPause = time.Minute // between the jobs of one pass
+	checkSlack = time.Hour   // how late a job may be before it counts as lost
 )
 
 func encodeCheckPlace(p verify.CheckPlace) []byte {
@@ -249,7 +249,7 @@ func checkJob(org ledger.OrgID, place verify.CheckPlace, runAt ledger.Time) *sto
 // QueueChecks ensures that each organization's ledger is checked regularly. Each check queues
 // the next one. QueueChecks queues the first, and replaces one that was lost. Checks are
 // spread over the interval. The job's name keeps replicas from queueing it twice.
-func (s *findingService) QueueChecks(ctx context.Context, every ledger.Time) error {
+func (s *findingService) QueueChecks(ctx context.Context, every time.Duration) error {
 	return s.queueMissing(ctx, JobCheck, every, func(org ledger.OrgID, runAt ledger.Time) *store.Job {
 		return checkJob(org, verify.CheckPlace{From: 1}, runAt)
 	})
@@ -257,22 +257,22 @@ func (s *findingService) QueueChecks(ctx context.Context, every ledger.Time) err
 
 // queueMissing queues a job of a kind for each organization that has none due within the
 // interval.
-func (s *findingService) queueMissing(ctx context.Context, kind string, every ledger.Time, job func(org ledger.OrgID, runAt ledger.Time) *store.Job) error {
+func (s *findingService) queueMissing(ctx context.Context, kind string, every time.Duration, job func(org ledger.OrgID, runAt ledger.Time) *store.Job) error {
 	orgs, err := s.organizations(ctx)
 	if err != nil {
 		return err
 	}
 	now := s.now()
-	coming, err := s.store.JobsDue(ctx, kind, now, now+every+checkSlack)
+	coming, err := s.store.JobsDue(ctx, kind, now, now.Add(every+checkSlack))
 	if err != nil {
 		return visible(err)
 	}
 	var jobs []*store.Job
 	for _, org := range orgs {
 		if coming[org.ID] == 0 {
-			random := ledger.Time(binary.BigEndian.Uint64(org.ID.UUID[8:]) >> 2) // without the UUID's variant bits
-			missing := job(org.ID, now+random%max(every, 1))
-			missing.Once = fmt.Sprint(kind, "/", now/checkSlack)
+			random := int64(binary.BigEndian.Uint64(org.ID.UUID[8:]) >> 2) // without the UUID's variant bits
+			missing := job(org.ID, now.Add(ledger.Milliseconds(random%max(every.Milliseconds(), 1))))
+			missing.Once = fmt.Sprint(kind, "/", now.Period(checkSlack))
 			jobs = append(jobs, missing)
 		}
 	}
@@ -284,7 +284,7 @@ func (s *findingService) queueMissing(ctx context.Context, kind string, every le
 
 // CheckLedger checks the next part of a ledger, reports what is broken, and queues the next
 // check: after checkPause or, at the end of the ledger, after the given interval.
-func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Time) error {
+func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every time.Duration) error {
 	place, err := decodeCheckPlace(job.Body)
 	if err != nil {
 		return err
@@ -310,13 +310,13 @@ func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Tim
 // nextRound returns the first job of the next pass, or none if there is one already: of two
 // concurrent passes, one ends. If both end because each saw the other, QueueChecks queues a
 // new one.
-func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every ledger.Time) ([]*store.Job, error) {
+func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every time.Duration) ([]*store.Job, error) {
 	now := j.service.now()
-	coming, err := j.service.store.JobsDue(ctx, JobCheck, now, now+every+checkSlack)
+	coming, err := j.service.store.JobsDue(ctx, JobCheck, now, now.Add(every+checkSlack))
 	if err != nil || coming[org] > 1 {
 		return nil, err
 	}
-	return []*store.Job{checkJob(org, verify.CheckPlace{From: 1}, now+every)}, nil
+	return []*store.Job{checkJob(org, verify.CheckPlace{From: 1}, now.Add(every))}, nil
 }
 
 // ledgerChecks records, for this process only, when each ledger was last checked to its end.
@@ -353,11 +353,11 @@ func (r *ledgerChecks) end(org ledger.OrgID, now ledger.Time) {
 
 // overdue lists the ledgers that were not checked to their end within one and a half
 // intervals, least recently tried first. It also returns the age of the oldest check.
-func (r *ledgerChecks) overdue(orgs []*ledger.Organization, every, now ledger.Time) (late []*ledger.Organization, oldest ledger.Time) {
+func (r *ledgerChecks) overdue(orgs []*ledger.Organization, every time.Duration, now ledger.Time) (late []*ledger.Organization, oldest time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, org := range orgs {
-		age := now - r.of(org.ID, now).ended
+		age := now.Sub(r.of(org.ID, now).ended)
 		oldest = max(oldest, age)
 		if age > every+every/2 {
 			late = append(late, org)
@@ -390,7 +390,7 @@ const overdueTime = 10 * time.Second
 // rows, and an attacker may delete them as often as they are queued. It returns the age of the
 // oldest finished check. A process does not see checks that other replicas have finished, so
 // each replica checks every ledger itself from time to time.
-func (s *findingService) LookOverdue(ctx context.Context, every ledger.Time) (oldest ledger.Time, err error) {
+func (s *findingService) LookOverdue(ctx context.Context, every time.Duration) (oldest time.Duration, err error) {
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
 		return 0, visible(err)

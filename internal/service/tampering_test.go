@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -46,7 +47,7 @@ func newSuspect(t *testing.T, db *testdb.Database, chains int) *suspect {
 func (s *suspect) told() (told []string) {
 	s.t.Helper()
 	for range 100 {
-		jobs := must[[]*service.Job](s.t)(s.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobNotice: 100}))
+		jobs := must[[]*service.Job](s.t)(s.Jobs().Claim(s.t.Context(), time.Second, map[string]int{service.JobNotice: 100}))
 		if len(jobs) == 0 {
 			return told
 		}

@@ -3,6 +3,7 @@ package service_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
@@ -51,7 +52,7 @@ func TestUnreadableOrganizationsHideNoOthers(t *testing.T) {
 				}
 				done(t, g.scene().exec(edit))
 				g.ask(g.open("pay"))
-				done(t, g.QueueChecks(ctx, 1000))
+				done(t, g.QueueChecks(ctx, time.Second))
 				done(t, g.QueueDeadlines(ctx))
 				_, _, err := g.PolicyCoverage(ctx)
 				done(t, err)

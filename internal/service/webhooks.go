@@ -167,7 +167,7 @@ const (
 
 const (
 	keptDeliveries = 200         // attempts in the log of one webhook
-	deliveryAge    = 30 * oneDay // after which an attempt is deleted, in milliseconds
+	deliveryAge    = 30 * oneDay // after which an attempt is deleted
 
 	// maxWebhookTests is how many tests of webhooks may run in a process: each holds a
 	// request open until the receiver answers.
@@ -203,12 +203,12 @@ func (s *webhookService) logDelivery(ctx context.Context, org ledger.OrgID, d *D
 	at := ledger.TimeOf(a.At)
 	record := &store.DeliveryRecord{
 		ID: ledger.DeliveryID{UUID: s.timedID(at)}, Org: org, Webhook: d.Webhook.ID, MessageID: d.MessageID, Kind: string(notice.Kind), Trigger: d.Trigger,
-		Attempt: int64(a.Number), State: a.State, Code: int64(a.Code), At: at, Duration: ledger.Time(a.Took.Milliseconds()), Notice: d.Notice,
+		Attempt: int64(a.Number), State: a.State, Code: int64(a.Code), At: at, Duration: a.Took.Truncate(time.Millisecond), Notice: d.Notice,
 	}
 	if a.Err != nil {
 		record.Class, record.Error = string(notify.ClassOf(a.Err)), a.Err.Error()
 	}
-	return record, s.store.AddDelivery(ctx, record, keptDeliveries, at-deliveryAge)
+	return record, s.store.AddDelivery(ctx, record, keptDeliveries, at.Add(-deliveryAge))
 }
 
 // LogDelivery stores an attempt at a job in the log of its webhook.
@@ -223,7 +223,7 @@ func (s *webhookService) WebhookDeliveries(ctx context.Context, caller *Caller, 
 	if _, err := s.Webhook(ctx, caller, id); err != nil {
 		return nil, err
 	}
-	deliveries, err := s.store.Deliveries(ctx, store.DeliveryQuery{Org: caller.Org, Webhook: &id, Since: s.now() - deliveryAge, Before: before, Limit: limit})
+	deliveries, err := s.store.Deliveries(ctx, store.DeliveryQuery{Org: caller.Org, Webhook: &id, Since: s.now().Add(-deliveryAge), Before: before, Limit: limit})
 	return deliveries, visible(err)
 }
 
@@ -251,7 +251,7 @@ func (s *webhookService) Redeliver(ctx context.Context, caller *Caller, id ledge
 	if err != nil {
 		return visible(err)
 	}
-	if found.Org != caller.Org || found.Webhook != id || found.At < s.now()-deliveryAge {
+	if found.Org != caller.Org || found.Webhook != id || found.At < s.now().Add(-deliveryAge) {
 		return fault.ErrNotFound
 	}
 	return s.aboutWebhook(ctx, caller, id, ledger.ActWebhookRedeliver, func(b *batch, _ *ledger.Organization, record *store.WebhookRecord) error {

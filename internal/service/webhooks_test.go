@@ -29,7 +29,7 @@ func (g *governed) hook(kinds ...string) *store.WebhookRecord {
 func (g *governed) fanOut() (notices []notify.Notice, deliveries []*service.Job) {
 	g.t.Helper()
 	for range 100 {
-		jobs := g.claim(1000, 100)
+		jobs := g.claim(time.Second, 100)
 		if len(jobs) == 0 {
 			return notices, deliveries
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -35,8 +36,8 @@ type Directory interface {
 type RotationRecord struct {
 	Org            ledger.OrgID
 	Key            ledger.KeyID
-	IdempotencyKey string      // unique in its organization
-	Overlap        ledger.Time // milliseconds
+	IdempotencyKey string        // unique in its organization
+	Overlap        time.Duration // whole milliseconds
 	RotatedAt      ledger.Time
 	MAC            []byte // authenticates all of it
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"countersign/internal/ledger"
 )
@@ -50,9 +51,9 @@ type DeliveryRecord struct {
 	Class     string // of the error; "" without one
 	Error     string // repeats nothing that the recipient sent
 	At        ledger.Time
-	Duration  ledger.Time // milliseconds
-	Notice    []byte      // the body, as it was sent
-	MAC       []byte      // authenticates all of it
+	Duration  time.Duration // whole milliseconds
+	Notice    []byte        // the body, as it was sent
+	MAC       []byte        // authenticates all of it
 	// Tampered is as in WebhookRecord; then only ID, Org and Webhook are set.
 	Tampered bool
 }

@@ -14,9 +14,9 @@ import (
 // approval's id.
 const JobDeadline = "approval.deadline"
 
-// DeadlineSlack is how late an approval's deadline may be before its job counts as lost, in
-// milliseconds. A job that fails is retried every few seconds.
-const DeadlineSlack = ledger.Time(3_600_000)
+// DeadlineSlack is how late an approval's deadline may be before its job counts as lost. A
+// job that fails is retried every few seconds.
+const DeadlineSlack = time.Hour
 
 // deadlineGrace is how long after a missed step its job may still be scheduled ahead. It is longer
 // than a job's lease and the pause before a retry. It detects an attacker who repeatedly postpones
@@ -29,7 +29,7 @@ func movesInTime(runs, next, now ledger.Time) bool {
 	if next < now.Add(-deadlineGrace) {
 		return runs <= now.Add(deadlineGrace)
 	}
-	return runs <= max(next, now)+DeadlineSlack
+	return runs <= max(next, now).Add(DeadlineSlack)
 }
 
 // inspectQueue requires a deadline job for each open approval.

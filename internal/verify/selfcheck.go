@@ -273,7 +273,7 @@ func (c *check) chains(ctx context.Context, seen []sealedChain) (all bool, found
 // all of its time for it. If that is not enough either, the chain is skipped, so that the round can
 // end.
 func (c *check) inspectTimed(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
-	left := c.until.Add(checkTimeout).Std().Sub(c.now().Std())
+	left := c.until.Add(checkTimeout).Sub(c.now())
 	timed, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	found, err := c.inspectSealed(timed, sealed)

@@ -152,13 +152,13 @@ func (w *Worker) countFindings(ctx context.Context) error {
 
 // lookOverdue reports how long ago a ledger was last checked completely.
 func (w *Worker) lookOverdue(ctx context.Context) error {
-	age, err := w.Service.LookOverdue(ctx, span(w.CheckEvery))
+	age, err := w.Service.LookOverdue(ctx, w.CheckEvery)
 	if err == nil {
-		w.Meter.LedgersLookedOver(time.Duration(age) * time.Millisecond)
+		w.Meter.LedgersLookedOver(age)
 	}
 	return err
 }
 
 func (w *Worker) queueChecks(ctx context.Context) error {
-	return w.Service.QueueChecks(ctx, span(w.CheckEvery))
+	return w.Service.QueueChecks(ctx, w.CheckEvery)
 }

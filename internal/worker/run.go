@@ -65,7 +65,7 @@ func (w *Worker) attempt(ctx context.Context, job *service.Job) (err error) {
 	case service.JobAnchor:
 		return w.anchor(ctx, job)
 	case service.JobCheck:
-		return w.jobs.CheckLedger(ctx, job, span(w.CheckEvery))
+		return w.jobs.CheckLedger(ctx, job, w.CheckEvery)
 	case service.JobAbandon:
 		return w.jobs.Abandon(ctx, job)
 	}
@@ -82,7 +82,7 @@ func (w *Worker) recordResult(ctx context.Context, job *service.Job, err error) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	if onlyWaits(err) {
-		w.logUnstored(job, w.jobs.Retry(ctx, job, span(w.retryDelay(job, err)), err.Error()))
+		w.logUnstored(job, w.jobs.Retry(ctx, job, w.retryDelay(job, err), err.Error()))
 		return
 	}
 	if hopeless(job, err) {
@@ -93,7 +93,7 @@ func (w *Worker) recordResult(ctx context.Context, job *service.Job, err error) 
 	}
 	w.Meter.JobRetried(job.Kind)
 	w.logRetry(job, err)
-	w.logUnstored(job, w.jobs.Retry(ctx, job, span(w.retryDelay(job, err)), err.Error()))
+	w.logUnstored(job, w.jobs.Retry(ctx, job, w.retryDelay(job, err), err.Error()))
 }
 
 // onlyWaits reports whether nothing is wrong and the job is only not due yet.

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
 	"countersign/internal/witness"
@@ -216,7 +215,7 @@ func (w *Worker) claim(capacity map[string]int) []*service.Job {
 	}
 	ctx, cancel := context.WithTimeout(w.working, jobTimeout)
 	defer cancel()
-	jobs, err := w.jobs.Claim(ctx, span(lease), capacity)
+	jobs, err := w.jobs.Claim(ctx, lease, capacity)
 	if err != nil && !w.unclaimed && w.working.Err() == nil {
 		w.Log.Warn("the queue cannot be read: notifications and deadlines are delayed", "reason", reason(err))
 	}
@@ -227,7 +226,7 @@ func (w *Worker) claim(capacity map[string]int) []*service.Job {
 // RunOnce runs the jobs that are due now, within the limits of each kind, and waits for them. It
 // returns how many there were. Jobs that they queue are left for the next call.
 func (w *Worker) RunOnce(ctx context.Context) (done int, err error) {
-	jobs, err := w.jobs.Claim(ctx, span(lease), concurrency)
+	jobs, err := w.jobs.Claim(ctx, lease, concurrency)
 	if err != nil {
 		return 0, err
 	}
@@ -253,8 +252,6 @@ func (w *Worker) nudge() {
 	default:
 	}
 }
-
-func span(d time.Duration) ledger.Time { return ledger.Time(d.Milliseconds()) }
 
 type silentMeter struct{}
 

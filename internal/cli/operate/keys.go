@@ -213,7 +213,7 @@ func (c *keysRotateCommand) Run(p *cli.Process) (err error) {
 		return err
 	}
 	overlap, err := cli.ParseSpan(c.Overlap)
-	if err != nil || overlap < 0 || overlap%time.Second != 0 || overlap.Milliseconds() > int64(service.MaxOverlap) {
+	if err != nil || overlap < 0 || overlap%time.Second != 0 || overlap > service.MaxOverlap {
 		return cli.Usage(fmt.Errorf("--overlap %q is not a span of whole seconds such as 10m or 1d, of at most 7d", c.Overlap))
 	}
 	o, err := c.OpenForChanges(p)
@@ -221,7 +221,7 @@ func (c *keysRotateCommand) Run(p *cli.Process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
-	key, err := o.Operator().RotateKey(p.Ctx, c.Org, &service.Rotation{Key: id, Overlap: ledger.Time(overlap.Milliseconds())})
+	key, err := o.Operator().RotateKey(p.Ctx, c.Org, &service.Rotation{Key: id, Overlap: overlap})
 	if err != nil {
 		return noSuchKey(err, c.Org)
 	}

@@ -143,7 +143,7 @@ func caseChain(v canon.Value) (*ledger.Chain, *ledger.ChainState, error) {
 		chain.Environment = f.RequiredName("environment", maxChainName)
 	}
 	chain.Metadata = f.Object("metadata", maxChainMetadata)
-	chain.StartedAt -= ledger.Time(f.Number("age_seconds", 0, maxChainSeconds) * 1000)
+	chain.StartedAt = chain.StartedAt.Add(-ledger.Milliseconds(int64(f.Number("age_seconds", 0, maxChainSeconds) * 1000)))
 	state.Actions = f.Int("total_actions", 0, maxChainCount)
 	state.Tokens = f.Int("tokens", 0, maxChainCount)
 	state.Metrics.FinancialExposure = ledger.MoneyOf(f.Number("financial_exposure_usd", 0, maxChainExposure))

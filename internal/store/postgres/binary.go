@@ -3,6 +3,7 @@ package postgres
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -68,6 +69,9 @@ func (r *row) int() int64        { return int64(binary.BigEndian.Uint64(r.sized(
 func (r *row) hash() [32]byte    { return [32]byte(r.sized(32)) }
 func (r *row) bool() bool        { return r.sized(1)[0] != 0 }
 func (r *row) time() ledger.Time { return ledger.Time(r.int()) }
+
+// duration reads a span that is stored in milliseconds.
+func (r *row) duration() time.Duration { return ledger.Milliseconds(r.int()) }
 
 // null reports whether the next value is null, and consumes it if it is.
 func (r *row) null() bool {

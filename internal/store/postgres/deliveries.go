@@ -27,7 +27,7 @@ func readDelivery(r *row) *store.DeliveryRecord {
 	return &store.DeliveryRecord{
 		ID: ledger.DeliveryID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, Webhook: ledger.WebhookID{UUID: r.id()},
 		MessageID: r.text(), Kind: r.text(), Trigger: r.text(), Attempt: r.int(), State: r.text(), Code: r.int(), Class: r.text(), Error: r.text(),
-		At: r.time(), Duration: r.time(), Notice: r.bytes(), MAC: r.bytes(),
+		At: r.time(), Duration: r.duration(), Notice: r.bytes(), MAC: r.bytes(),
 	}
 }
 
@@ -35,7 +35,7 @@ func readDelivery(r *row) *store.DeliveryRecord {
 func (s *Store) AddDelivery(ctx context.Context, d *store.DeliveryRecord, keep int, since ledger.Time) error {
 	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, insertDeliverySQL, bytesOf(d.ID.UUID), bytesOf(d.Org.UUID), bytesOf(d.Webhook.UUID), d.MessageID, d.Kind, d.Trigger,
-			d.Attempt, d.State, d.Code, d.Class, d.Error, int64(d.At), int64(d.Duration), notNil(d.Notice), notNil(d.MAC))
+			d.Attempt, d.State, d.Code, d.Class, d.Error, int64(d.At), d.Duration.Milliseconds(), notNil(d.Notice), notNil(d.MAC))
 		if err == nil {
 			_, err = conn.Exec(ctx, trimDeliveriesSQL, bytesOf(d.Webhook.UUID), keep)
 		}

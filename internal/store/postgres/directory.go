@@ -149,7 +149,7 @@ func sendRotations(rt *roundTrip, rotations []*store.RotationRecord) {
 	rt.send(insertRotationsSQL,
 		ids(rotations, func(r *store.RotationRecord) uuid.UUID { return r.Org.UUID }),
 		ids(rotations, func(r *store.RotationRecord) uuid.UUID { return r.Key.UUID }),
-		ints(rotations, func(r *store.RotationRecord) int64 { return int64(r.Overlap) }),
+		ints(rotations, func(r *store.RotationRecord) int64 { return r.Overlap.Milliseconds() }),
 		ints(rotations, func(r *store.RotationRecord) int64 { return int64(r.RotatedAt) }),
 		texts(rotations, func(r *store.RotationRecord) string { return r.IdempotencyKey }),
 		blobs(rotations, func(r *store.RotationRecord) []byte { return notNil(r.MAC) }))

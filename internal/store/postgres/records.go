@@ -104,7 +104,7 @@ func readKey(r *row) *ledger.KeyRecord {
 
 func readRotation(r *row) *store.RotationRecord {
 	return &store.RotationRecord{
-		Org: ledger.OrgID{UUID: r.id()}, Key: ledger.KeyID{UUID: r.id()}, Overlap: r.time(), RotatedAt: r.time(), IdempotencyKey: r.text(), MAC: r.bytes(),
+		Org: ledger.OrgID{UUID: r.id()}, Key: ledger.KeyID{UUID: r.id()}, Overlap: r.duration(), RotatedAt: r.time(), IdempotencyKey: r.text(), MAC: r.bytes(),
 	}
 }
 

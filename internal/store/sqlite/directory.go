@@ -110,7 +110,7 @@ func flag(set bool) int64 {
 
 func (tx *transaction) insertRotation(r *store.RotationRecord) error {
 	return tx.exec("INSERT INTO key_rotations ("+rotationColumns+") VALUES (?, ?, ?, ?, ?, ?)",
-		r.Org.UUID[:], r.IdempotencyKey, r.Key.UUID[:], int64(r.Overlap), int64(r.RotatedAt), orEmpty(r.MAC))
+		r.Org.UUID[:], r.IdempotencyKey, r.Key.UUID[:], r.Overlap.Milliseconds(), int64(r.RotatedAt), orEmpty(r.MAC))
 }
 
 func (tx *transaction) loadRotations(needs *store.Needs, loaded *store.Loaded) error {

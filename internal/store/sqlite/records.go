@@ -129,8 +129,10 @@ func scanKey(rows row) (*ledger.KeyRecord, error) {
 const rotationColumns = "org_id, idempotency_key, key_id, overlap, rotated_at, mac"
 
 func scanRotation(rows row) (*store.RotationRecord, error) {
-	r := new(store.RotationRecord)
-	return r, rows.Scan(&r.Org.UUID, &r.IdempotencyKey, &r.Key.UUID, (*int64)(&r.Overlap), (*int64)(&r.RotatedAt), &r.MAC)
+	r, overlap := new(store.RotationRecord), int64(0)
+	err := rows.Scan(&r.Org.UUID, &r.IdempotencyKey, &r.Key.UUID, &overlap, (*int64)(&r.RotatedAt), &r.MAC)
+	r.Overlap = ledger.Milliseconds(overlap)
+	return r, err
 }
 
 const chainColumns = "c.no, c.id, c.org_id, c.opened_by, c.external_id, c.environment, c.idempotency_key, c.body, s.status, s.state, s.mac"

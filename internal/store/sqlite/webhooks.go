@@ -50,9 +50,10 @@ const (
 )
 
 func scanDelivery(r row) (*store.DeliveryRecord, error) {
-	d := new(store.DeliveryRecord)
+	d, duration := new(store.DeliveryRecord), int64(0)
 	err := r.Scan(&d.ID.UUID, &d.Org.UUID, &d.Webhook.UUID, &d.MessageID, &d.Kind, &d.Trigger, &d.Attempt, &d.State, &d.Code,
-		&d.Class, &d.Error, (*int64)(&d.At), (*int64)(&d.Duration), &d.Notice, &d.MAC)
+		&d.Class, &d.Error, (*int64)(&d.At), &duration, &d.Notice, &d.MAC)
+	d.Duration = ledger.Milliseconds(duration)
 	return d, err
 }
 
@@ -61,7 +62,7 @@ func (s *Store) AddDelivery(ctx context.Context, d *store.DeliveryRecord, keep i
 	return s.writing(ctx, func(tx *transaction) error {
 		err := tx.exec("INSERT INTO webhook_deliveries ("+deliveryColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 			d.ID.UUID[:], d.Org.UUID[:], d.Webhook.UUID[:], d.MessageID, d.Kind, d.Trigger, d.Attempt, d.State, d.Code,
-			d.Class, d.Error, int64(d.At), int64(d.Duration), orEmpty(d.Notice), orEmpty(d.MAC))
+			d.Class, d.Error, int64(d.At), d.Duration.Milliseconds(), orEmpty(d.Notice), orEmpty(d.MAC))
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -23,7 +24,7 @@ func (w *world) delivery(org ledger.OrgID, webhook ledger.WebhookID) *store.Deli
 	return &store.DeliveryRecord{
 		ID: ledger.DeliveryID{UUID: ledger.NewTimedID(now, [10]byte{})}, Org: org, Webhook: webhook, MessageID: "msg-1", Kind: "approval.requested",
 		Trigger: "event", Attempt: 3, State: "retrying", Code: 503, Class: "http_status", Error: "it's \"late\", naïvely 🕰",
-		At: now, Duration: 1234, Notice: everyByte(), MAC: everyByte(),
+		At: now, Duration: 1234 * time.Millisecond, Notice: everyByte(), MAC: everyByte(),
 	}
 }
 

@@ -35,7 +35,7 @@ func claimsByKind(t *testing.T, w *world) {
 		{map[string]int{"b": 1}, nil},
 		{map[string]int{"a": 9, "b": -1, "c": 1}, []string{"c1", "a3"}},
 	} {
-		claimed := must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now+lease, step.capacity))
+		claimed := must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now.Add(lease), step.capacity))
 		assertEqual(t, fmt.Sprint("claimed with capacity ", step.capacity), labels(claimed), step.want)
 	}
 	w.wantCounts(t, 6, 0)
@@ -57,7 +57,7 @@ func kindsGoOn(t *testing.T, w *world) {
 	urgent := w.job("urgent", "", now)
 	urgent.Kind = "deadline"
 	w.enqueue(t, append(jobs, urgent)...)
-	claimed := must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now+lease, map[string]int{jobKind: 3, "deadline": 3}))
+	claimed := must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now.Add(lease), map[string]int{jobKind: 3, "deadline": 3}))
 	assertEqual(t, "claimed", labels(claimed), []string{"slow", "slow", "slow", "urgent"})
 	rest := w.claim(t, now, lease, many)
 	if want := many/2 + 5 - 3; len(rest) != want {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -26,8 +27,8 @@ var jobCases = []testCase{
 	{name: "the last name of a prefix is found, long after its job", run: findsLastName},
 }
 
-// lease is the duration of the cases' leases, in milliseconds.
-const lease = 1000
+// lease is the duration of the cases' leases.
+const lease = time.Second
 
 // jobKind is the kind of jobs in cases that are not about kinds.
 const jobKind = "work"
@@ -47,9 +48,9 @@ func (w *world) enqueue(t *testing.T, jobs ...*store.Job) {
 	w.write(t, &store.Changes{NewJobs: jobs})
 }
 
-func (w *world) claim(t *testing.T, now, length ledger.Time, limit int) []*store.Job {
+func (w *world) claim(t *testing.T, now ledger.Time, length time.Duration, limit int) []*store.Job {
 	t.Helper()
-	return must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now+length, map[string]int{jobKind: limit}))
+	return must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now.Add(length), map[string]int{jobKind: limit}))
 }
 
 func labels(jobs []*store.Job) (labels []string) {
@@ -142,8 +143,8 @@ func leaseRunsOut(t *testing.T, w *world) {
 	now := w.now()
 	w.enqueue(t, w.job("job", "", now))
 	first := w.wantClaim(t, now, "job")[0]
-	w.wantClaim(t, now+lease-1)
-	second := w.wantClaim(t, now+lease, "job")[0]
+	w.wantClaim(t, now.Add(lease)-1)
+	second := w.wantClaim(t, now.Add(lease), "job")[0]
 	if second.No != first.No || second.Lease == first.Lease || second.Attempts != 2 || second.RunAt != first.RunAt {
 		t.Errorf("claimed again as %+v, first as %+v", second, first)
 	}
@@ -163,20 +164,20 @@ func finishesJob(t *testing.T, w *world) {
 	if err := again.FinishJob(t.Context(), jobs[1], nil); err != nil {
 		t.Errorf("finish through another handle: %v", err)
 	}
-	w.wantClaim(t, now+10*lease)
+	w.wantClaim(t, now.Add(10*lease))
 }
 
 func lostLease(t *testing.T, w *world) {
 	now := w.now()
 	w.enqueue(t, w.job("job", "", now))
 	lost := w.wantClaim(t, now, "job")[0]
-	held := w.wantClaim(t, now+lease, "job")[0]
+	held := w.wantClaim(t, now.Add(lease), "job")[0]
 	follow := []*store.Job{w.job("follow", "", now)}
 	follow[0].Org = held.Org
 	wantError(t, "finish", w.FinishJob(t.Context(), lost, follow), store.ErrNotFound)
 	wantError(t, "retry", w.RetryJob(t.Context(), lost, now, "fault"), store.ErrNotFound)
 	wantError(t, "bury", w.BuryJob(t.Context(), lost, "fault"), store.ErrNotFound)
-	w.wantClaim(t, now+lease) // neither the job nor its follow-up
+	w.wantClaim(t, now.Add(lease)) // neither the job nor its follow-up
 	w.wantCounts(t, 1, 0)
 	w.finish(t, held)
 	w.wantCounts(t, 0, 0)
@@ -210,7 +211,7 @@ func buriesJob(t *testing.T, w *world) {
 	w.wantCounts(t, 1, 1)
 	wantError(t, "finish", w.FinishJob(t.Context(), job, nil), store.ErrNotFound)
 	wantError(t, "retry", w.RetryJob(t.Context(), job, now, "fault"), store.ErrNotFound)
-	w.finish(t, w.wantClaim(t, now+10*lease, "other")[0])
+	w.finish(t, w.wantClaim(t, now.Add(10*lease), "other")[0])
 	w.wantCounts(t, 0, 1)
 }
 

@@ -12,19 +12,19 @@ func scansJobs(t *testing.T, w *world) {
 	now := w.now()
 	other := w.job("other kind", "", now)
 	other.Kind = "other"
-	w.enqueue(t, w.job("leased", "", now), w.job("buried", "", now), w.job("retried", "", now), other, w.job("late", "", now+9*lease))
-	w.enqueue(t, w.job("elsewhere", "stream", now+2*lease), w.job("behind", "stream", now+3*lease))
+	w.enqueue(t, w.job("leased", "", now), w.job("buried", "", now), w.job("retried", "", now), other, w.job("late", "", now.Add(9*lease)))
+	w.enqueue(t, w.job("elsewhere", "stream", now.Add(2*lease)), w.job("behind", "stream", now.Add(3*lease)))
 	jobs := w.wantClaim(t, now, "leased", "buried", "retried")
 	if err := w.BuryJob(t.Context(), jobs[1], "fault"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.RetryJob(t.Context(), jobs[2], now+3*lease, "fault"); err != nil {
+	if err := w.RetryJob(t.Context(), jobs[2], now.Add(3*lease), "fault"); err != nil {
 		t.Fatal(err)
 	}
 	found := w.scan(t, jobKind)
 	for name, want := range map[string]store.Job{
-		"leased": {RunAt: now, DueAt: now, LeasedUntil: now + lease}, "retried": {RunAt: now + 3*lease, DueAt: now},
-		"late": {RunAt: now + 9*lease, DueAt: now + 9*lease}, "elsewhere": {RunAt: now + 2*lease, DueAt: now + 2*lease},
+		"leased": {RunAt: now, DueAt: now, LeasedUntil: now.Add(lease)}, "retried": {RunAt: now.Add(3 * lease), DueAt: now},
+		"late": {RunAt: now.Add(9 * lease), DueAt: now.Add(9 * lease)}, "elsewhere": {RunAt: now.Add(2 * lease), DueAt: now.Add(2 * lease)},
 	} {
 		if got, ok := found[name]; !ok || got.RunAt != want.RunAt || got.DueAt != want.DueAt || got.LeasedUntil != want.LeasedUntil || string(got.MAC) != "authenticator" || got.Org == (ledger.OrgID{}) {
 			t.Errorf("%s is found as %+v", name, got)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"testing"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -16,7 +17,8 @@ var legacyCases = []testCase{
 	{name: "uses of many replicas are all counted", run: replicasAddLegacyUses, concurrent: true},
 }
 
-const legacyDay = ledger.Time(86_400_000)
+// legacyDay returns the start of a day, counted from 1970.
+func legacyDay(n int) ledger.Time { return ledger.Time(0).Add(time.Duration(n) * 24 * time.Hour) }
 
 func addLegacyUses(t *testing.T, s store.Store, uses map[store.LegacyUseRef]int64) {
 	t.Helper()
@@ -33,9 +35,9 @@ func (w *world) legacyUses(t *testing.T, query store.LegacyUseQuery) []*store.Le
 // addsLegacyUses also counts uses without an organization and for one that does not exist.
 func addsLegacyUses(t *testing.T, w *world) {
 	m := w.join(t)
-	ours := store.LegacyUseRef{Org: m.org.ID, Day: legacyDay, Route: "/old/{id}"}
-	gone := store.LegacyUseRef{Org: ledger.OrgID{UUID: w.receiptID().UUID}, Day: legacyDay, Route: "/old/{id}"}
-	nobodys := store.LegacyUseRef{Day: legacyDay, Route: "/old/{id}"}
+	ours := store.LegacyUseRef{Org: m.org.ID, Day: legacyDay(1), Route: "/old/{id}"}
+	gone := store.LegacyUseRef{Org: ledger.OrgID{UUID: w.receiptID().UUID}, Day: legacyDay(1), Route: "/old/{id}"}
+	nobodys := store.LegacyUseRef{Day: legacyDay(1), Route: "/old/{id}"}
 	addLegacyUses(t, w, nil)
 	addLegacyUses(t, w, map[store.LegacyUseRef]int64{ours: 3, gone: 1, nobodys: 2})
 	addLegacyUses(t, w, map[store.LegacyUseRef]int64{ours: 4, nobodys: 5})
@@ -49,9 +51,9 @@ func listsLegacyUses(t *testing.T, w *world) {
 	var all []*store.LegacyUse
 	added := make(map[store.LegacyUseRef]int64)
 	for _, org := range []ledger.OrgID{{}, m.org.ID} {
-		for day := range ledger.Time(3) {
+		for day := range 3 {
 			for _, route := range []string{"/B", "/a/{id}", "/ä"} {
-				use := &store.LegacyUse{LegacyUseRef: store.LegacyUseRef{Org: org, Day: day * legacyDay, Route: route}, Requests: int64(len(all) + 1)}
+				use := &store.LegacyUse{LegacyUseRef: store.LegacyUseRef{Org: org, Day: legacyDay(day), Route: route}, Requests: int64(len(all) + 1)}
 				all = append(all, use)
 				added[use.LegacyUseRef] = use.Requests
 			}
@@ -60,7 +62,7 @@ func listsLegacyUses(t *testing.T, w *world) {
 	addLegacyUses(t, w, added)
 	assertEqual(t, "all", w.legacyUses(t, store.LegacyUseQuery{Limit: 100}), all)
 	assertEqual(t, "of one organization", w.legacyUses(t, store.LegacyUseQuery{Org: &m.org.ID, Limit: 100}), all[9:])
-	assertEqual(t, "of the last day", w.legacyUses(t, store.LegacyUseQuery{Org: &m.org.ID, Since: 2 * legacyDay, Limit: 100}), all[15:])
+	assertEqual(t, "of the last day", w.legacyUses(t, store.LegacyUseQuery{Org: &m.org.ID, Since: legacyDay(2), Limit: 100}), all[15:])
 	var found []*store.LegacyUse
 	query := store.LegacyUseQuery{Limit: 4}
 	for {
@@ -87,8 +89,8 @@ func fullLegacyUse(t *testing.T, w *world) {
 func replicasAddLegacyUses(t *testing.T, w *world) {
 	const workers, each, width = 8, 6, 5
 	var want []*store.LegacyUse
-	for day := range ledger.Time(width) {
-		want = append(want, &store.LegacyUse{LegacyUseRef: store.LegacyUseRef{Day: day * legacyDay, Route: "/old"}, Requests: workers * each})
+	for day := range width {
+		want = append(want, &store.LegacyUse{LegacyUseRef: store.LegacyUseRef{Day: legacyDay(day), Route: "/old"}, Requests: workers * each})
 	}
 	w.together(t, workers, func(ctx context.Context, s store.Store, _ int) error {
 		for range each {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -60,7 +61,7 @@ func (w *world) rotate(ctx context.Context, s store.Store, key *ledger.KeyRecord
 		rotated.Hash, rotated.Hint = w.secret(), fmt.Sprintf("csk_…%04d", now%10000)
 		changes.Keys = []*ledger.KeyRecord{rotated}
 		if idempotencyKey != "" {
-			changes.NewRotations = []*store.RotationRecord{{Org: key.Org, Key: key.ID, IdempotencyKey: idempotencyKey, Overlap: 500, RotatedAt: now, MAC: everyByte()}}
+			changes.NewRotations = []*store.RotationRecord{{Org: key.Org, Key: key.ID, IdempotencyKey: idempotencyKey, Overlap: 500 * time.Millisecond, RotatedAt: now, MAC: everyByte()}}
 		}
 		return changes, nil
 	})
@@ -167,7 +168,7 @@ func loadsRotations(t *testing.T, w *world) {
 	needs := &store.Needs{Rotations: []store.RotationRef{ref, ref, {Org: stranger.org.ID, Key: "first ü"}, {Org: m.org.ID, Key: "second"}, {Org: m.org.ID}}}
 	w.look(t, needs, func(loaded *store.Loaded) {
 		want := &store.RotationRecord{
-			Org: m.org.ID, Key: m.key.ID, IdempotencyKey: "first ü", Overlap: 500, RotatedAt: rotated.Previous.ExpiresAt - 500, MAC: everyByte(),
+			Org: m.org.ID, Key: m.key.ID, IdempotencyKey: "first ü", Overlap: 500 * time.Millisecond, RotatedAt: rotated.Previous.ExpiresAt - 500, MAC: everyByte(),
 		}
 		assertEqual(t, "rotations", loaded.Rotations, map[store.RotationRef]*store.RotationRecord{ref: want})
 	})

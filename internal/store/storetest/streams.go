@@ -50,7 +50,7 @@ func retryHoldsUp(t *testing.T, w *world) {
 		}
 		w.wantClaim(t, now+99)
 		now += 100
-		w.enqueue(t, w.job(fmt.Sprint("urgent ", attempt), "a", now-lease)) // due before it, and blocked
+		w.enqueue(t, w.job(fmt.Sprint("urgent ", attempt), "a", now.Add(-lease))) // due before it, and blocked
 	}
 	w.finish(t, w.wantClaim(t, now, "a1")[0])
 	for _, next := range []string{"urgent 0", "urgent 1", "urgent 2", "a2"} {
@@ -62,8 +62,8 @@ func lostLeaseHoldsUp(t *testing.T, w *world) {
 	now := w.now()
 	w.enqueue(t, w.job("a1", "a", now), w.job("a2", "a", now))
 	w.wantClaim(t, now, "a1")
-	w.finish(t, w.wantClaim(t, now+lease, "a1")[0])
-	w.wantClaim(t, now+lease, "a2")
+	w.finish(t, w.wantClaim(t, now.Add(lease), "a1")[0])
+	w.wantClaim(t, now.Add(lease), "a2")
 }
 
 func buriedHoldsNothingUp(t *testing.T, w *world) {
@@ -141,7 +141,7 @@ func claimsAtOnce(t *testing.T, w *world) {
 	claims := make(map[string]int)
 	w.together(t, workers, func(ctx context.Context, s store.Store, _ int) error {
 		for range count {
-			claimed, err := s.ClaimJobs(ctx, now, now+lease, map[string]int{jobKind: limit})
+			claimed, err := s.ClaimJobs(ctx, now, now.Add(lease), map[string]int{jobKind: limit})
 			if err != nil || len(claimed) == 0 {
 				return err
 			}
@@ -195,7 +195,7 @@ func streamsAtOnce(t *testing.T, w *world) {
 	}
 	work := func(ctx context.Context, s store.Store, _ int) error {
 		for range streams * each {
-			claimed, err := s.ClaimJobs(ctx, now, now+lease, map[string]int{jobKind: 2})
+			claimed, err := s.ClaimJobs(ctx, now, now.Add(lease), map[string]int{jobKind: 2})
 			if err != nil || len(claimed) == 0 {
 				return err
 			}
