@@ -107,7 +107,7 @@ func (s *server) serve() error {
 	if first != nil {
 		announce(s.process, base, first)
 	}
-	if err := s.logUnguarded(); err != nil {
+	if err := s.logOrganizationsWithoutPolicy(); err != nil {
 		return err
 	}
 	s.worker.Start()
@@ -125,9 +125,9 @@ func (s *server) serve() error {
 	return s.answer()
 }
 
-// logUnguarded logs a single line about all organizations that have no policy set.
-func (s *server) logUnguarded() error {
-	slugs, err := s.opened.Operator().Unguarded(s.process.Ctx)
+// logOrganizationsWithoutPolicy logs a single line about all organizations that have no policy set.
+func (s *server) logOrganizationsWithoutPolicy() error {
+	slugs, err := s.opened.Operator().OrganizationsWithoutPolicy(s.process.Ctx)
 	if err != nil || len(slugs) == 0 {
 		return err
 	}

@@ -29,7 +29,7 @@ func RollbackText(r verify.Rollback) string {
 		return fmt.Sprintf("%s has %s, and the heads file does not know which were acknowledged", Quoted(r.Organization, MaxSlug), Count(r.Stored, "receipt"))
 	case r.Missing:
 		return fmt.Sprintf("of %s (%s) %s, but the database does not contain that organization", Quoted(r.Organization, MaxSlug), r.ID, acknowledged(r.Acknowledged))
-	case r.OfActsAlone():
+	case r.OnlyActs():
 		return fmt.Sprintf("of %s %s were acknowledged, but its audit log in the database has only %d", Quoted(r.Organization, MaxSlug), Count(r.ActsAcknowledged, "act"), r.ActsStored)
 	case r.Acknowledged == r.Stored:
 		return fmt.Sprintf("the ledger of %s has %s, but not those that were acknowledged", Quoted(r.Organization, MaxSlug), Count(r.Stored, "receipt"))

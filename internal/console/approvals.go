@@ -20,13 +20,13 @@ const (
 // approvalsList is the page of approvals. Without a filter, it lists those that wait and then those
 // decided recently.
 type approvalsList struct {
-	Now     ledger.Time
-	Filter  string
-	Filters []filterLink
-	Search  *searchBox
-	Unheard *service.Unheard // nil unless the caller is an admin and escalations reach nobody
-	Waiting waitingList
-	Rows    []approvalRow
+	Now         ledger.Time
+	Filter      string
+	Filters     []filterLink
+	Search      *searchBox
+	NoRecipient *service.NoRecipient // nil unless the caller is an admin and escalations reach nobody
+	Waiting     waitingList
+	Rows        []approvalRow
 	// Imported says that there are imported approvals, which have their own page.
 	Imported bool
 	pageLinks
@@ -101,7 +101,7 @@ func showApprovals(v *visit) error {
 	if page.Search.Fault != "" {
 		return v.show(http.StatusUnprocessableEntity, "approvals.html", "Approvals", page)
 	}
-	if page.Unheard, err = v.unheard(caller); err != nil {
+	if page.NoRecipient, err = v.noRecipient(caller); err != nil {
 		return err
 	}
 	filter := service.ApprovalFilter{Limit: approvalsPage + 1, Bare: true, Glance: true}

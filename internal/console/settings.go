@@ -32,19 +32,19 @@ type settingsForm struct {
 
 	// Seen is the hash of the settings that the form shows, so that it does not overwrite the
 	// changes that somebody else made meanwhile.
-	Seen    string
-	Saved   bool
-	Unheard *service.Unheard // nil if escalations reach somebody
-	Refusal *refusal
+	Seen        string
+	Saved       bool
+	NoRecipient *service.NoRecipient // nil if escalations reach somebody
+	Refusal     *refusal
 }
 
 // unheard returns why escalations reach nobody. It returns nil if they reach somebody, or if the caller
 // is not an admin.
-func (v *visit) unheard(caller *service.Caller) (*service.Unheard, error) {
+func (v *visit) noRecipient(caller *service.Caller) (*service.NoRecipient, error) {
 	if !caller.Role.Includes(ledger.RoleAdmin) {
 		return nil, nil
 	}
-	return v.console.service.Unheard(v.r.Context(), caller)
+	return v.console.service.NoRecipient(v.r.Context(), caller)
 }
 
 func showSettings(v *visit) error {
@@ -56,7 +56,7 @@ func showSettings(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if page.Unheard, err = v.unheard(caller); err != nil {
+	if page.NoRecipient, err = v.noRecipient(caller); err != nil {
 		return err
 	}
 	if page.Bars, page.MoreBars, err = v.budgetBars(caller); err != nil {

@@ -15,9 +15,9 @@ import (
 type Failing struct {
 	Kind FailingKind
 	ID   string
-	// Old reports that the row is authentic but not the version that the last act about it wrote:
-	// someone has restored an earlier version.
-	Old bool
+	// RolledBack reports that the row is authentic but not the version that the last act about it
+	// wrote: someone has restored an earlier version.
+	RolledBack bool
 	// Digest identifies the stored bytes: another edit of the row gives another digest.
 	Digest [32]byte
 }
@@ -65,7 +65,7 @@ func (f *failingRows) add(kind FailingKind, id string, stale bool, mac, record [
 		h := sha256.New()
 		h.Write(record)
 		h.Write(mac)
-		f.found = append(f.found, Failing{Kind: kind, ID: id, Old: stale, Digest: [32]byte(h.Sum(nil))})
+		f.found = append(f.found, Failing{Kind: kind, ID: id, RolledBack: stale, Digest: [32]byte(h.Sum(nil))})
 	}
 }
 

@@ -62,8 +62,8 @@ func (s *Store) Findings(ctx context.Context, after store.FindingRef, limit int)
 	return findings, nil
 }
 
-// OfFinding returns the hex digest that an act about a finding names, or "" if there is none.
-func OfFinding(detail []byte) string {
+// FindingEvidence returns the hex digest that an act about a finding names, or "" if there is none.
+func FindingEvidence(detail []byte) string {
 	v, err := canon.Parse(detail)
 	if err != nil {
 		return ""

@@ -313,8 +313,8 @@ func (s *Store) confirmRollback(ctx context.Context, org ledger.OrgID, m *logMem
 	return ErrRolledBack
 }
 
-// LogTrouble is what is wrong with one followed log.
-type LogTrouble struct {
+// LogFault is what is wrong with one followed log.
+type LogFault struct {
 	Org ledger.OrgID
 	Err error
 }
@@ -322,7 +322,7 @@ type LogTrouble struct {
 // FollowLogs reads the ends of all logs in use in one statement, and then the acts that were
 // appended since. This is how replicas learn of each other's acts. It returns the problems of
 // individual logs, and an error if nothing could be read.
-func (s *Store) FollowLogs(ctx context.Context) ([]LogTrouble, error) {
+func (s *Store) FollowLogs(ctx context.Context) ([]LogFault, error) {
 	if s.keys == nil {
 		return nil, nil
 	}
@@ -345,7 +345,7 @@ func (s *Store) FollowLogs(ctx context.Context) ([]LogTrouble, error) {
 	if err != nil {
 		return nil, err
 	}
-	var failures []LogTrouble
+	var failures []LogFault
 	for _, org := range orgs {
 		m, end := memory[org], ends[org]
 		if end == nil && known[org].Count == 0 {
@@ -361,7 +361,7 @@ func (s *Store) FollowLogs(ctx context.Context) ([]LogTrouble, error) {
 		err := s.follow(ctx, org, m, end, known[org])
 		m.catching.Unlock()
 		if err != nil {
-			failures = append(failures, LogTrouble{org, err})
+			failures = append(failures, LogFault{org, err})
 		}
 	}
 	return failures, nil

@@ -56,9 +56,9 @@ func (s *Store) soundSignIn(ctx context.Context, read func() (*store.SignIn, err
 	return rows[0], nil
 }
 
-// SignInHeld reports whether a link or session is current, inside a transaction that has loaded its
-// organization.
-func (s *Store) SignInHeld(in *store.SignIn) bool { return s.checkCurrent(signInRef(in)) == nil }
+// IsCurrentSignIn reports whether a link or session is current, inside a transaction that has
+// loaded its organization.
+func (s *Store) IsCurrentSignIn(in *store.SignIn) bool { return s.checkCurrent(signInRef(in)) == nil }
 
 // CreateSignIn implements store.SignIns.
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {

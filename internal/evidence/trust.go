@@ -35,10 +35,10 @@ const (
 	TrustAll
 )
 
-// TakeOver seals, as they are, the rows of an organization that predate authenticators or act
+// SealExisting seals, as they are, the rows of an organization that predate authenticators or act
 // numbers. Each gets the number of the last act about it in the audit log. It is meant to be run
 // once, by an operator: it trusts that each row is the newest version.
-func (s *Store) TakeOver(ctx context.Context, org ledger.OrgID, trust Trust) (int, error) {
+func (s *Store) SealExisting(ctx context.Context, org ledger.OrgID, trust Trust) (int, error) {
 	if s.keys == nil {
 		return 0, errNoKeys
 	}
@@ -83,7 +83,7 @@ type takeOver struct {
 	trust Trust
 }
 
-// rowSeal points to the fields of a record that TakeOver sets.
+// rowSeal points to the fields of a record that SealExisting sets.
 type rowSeal struct {
 	mac *[]byte
 	act *int64

@@ -100,8 +100,8 @@ func (s *Store) SigningKeys(ctx context.Context, org ledger.OrgID) ([]*store.Sig
 	})
 }
 
-// Genuine reports whether none of the signing keys was tampered with.
-func Genuine(keys []*store.SigningKeyRecord) bool {
+// AllAuthentic reports whether none of the signing keys was tampered with.
+func AllAuthentic(keys []*store.SigningKeyRecord) bool {
 	return !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Tampered })
 }
 

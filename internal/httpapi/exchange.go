@@ -149,7 +149,7 @@ func (x *exchange) authenticate() error {
 	// Failures from the same address must not lock out a valid key. A key that this process has
 	// not seen yet is tried, but with a bound on concurrency.
 	wait := x.api.failures.wait(address)
-	if wait > 0 && !x.api.service.Remembers(key) {
+	if wait > 0 && !x.api.service.AuthenticatedRecently(key) {
 		return x.authenticateThrottled(key, wait)
 	}
 	if !ok {

@@ -296,7 +296,7 @@ func rollbackDetail(found []verify.Rollback) string {
 
 // escalationCheck says in how many organizations an approval that escalates would reach nobody.
 func (a *API) escalationCheck(ctx context.Context) (readinessCheck, error) {
-	unheard, organizations, err := a.service.UnheardEscalations(ctx)
+	unheard, organizations, err := a.service.EscalationsWithoutRecipient(ctx)
 	switch {
 	case err != nil:
 		return unknownCheck("escalation"), err

@@ -226,8 +226,8 @@ func (a *Action) Values() (payload, metadata canon.Value) {
 	return payload, metadata
 }
 
-// Held returns the approximate memory that the action takes while it waits, in bytes.
-func (a *Action) Held() int {
+// MemoryBytes returns the approximate memory that the action takes while it waits, in bytes.
+func (a *Action) MemoryBytes() int {
 	held := len(a.Payload) + len(a.Metadata)
 	if r := a.redactions; r != nil {
 		held += 2 * len(r.raw)

@@ -127,7 +127,7 @@ func TestAgain(t *testing.T) {
 			q := &Question{Org: r.Org, Chain: p.chain, State: p.state, Action: r.Action, Now: r.Now + 50}
 			c.since(p.state, q, &policy)
 			before := *p.state
-			answer := event.Again(&policy, q, recorded.Approval)
+			answer := event.AnswerRepeated(&policy, q, recorded.Approval)
 			d := &answer.Decision
 			if d.Outcome != c.outcome || d.Source != c.source || d.AutoPaused != c.paused || d.PolicyName != c.by || answer.Status != c.outcome.status() {
 				t.Errorf("answered %s with %+v", answer.Status, d)
@@ -154,7 +154,7 @@ func TestAgainWithoutANumber(t *testing.T) {
 	event := must(DecodeEvent(p.state.Record(r).Stored.Body))
 	r.Org.Controls.Act = 1
 	q := &Question{Org: r.Org, Chain: p.chain, State: p.state, Action: r.Action, Now: r.Now}
-	if answer := event.Again(&Policy{Version: "v1", Rules: fixedRules{{Name: "no", Outcome: Deny}}}, q, nil); answer.Status != EventDenied {
+	if answer := event.AnswerRepeated(&Policy{Version: "v1", Rules: fixedRules{{Name: "no", Outcome: Deny}}}, q, nil); answer.Status != EventDenied {
 		t.Errorf("answered %s", answer.Status)
 	}
 }

@@ -223,15 +223,16 @@ type BudgetStanding struct {
 	Takes   Money          // what the action uses
 }
 
-// Stand returns the state of a budget before the action. counter is the budget's counter for the
+// Standing returns the state of a budget before the action. counter is the budget's counter for the
 // action's subject. It changes when the action is recorded.
-func (a Applied) Stand(action *Action, counter *BudgetCounter) BudgetStanding {
+func (a Applied) Standing(action *Action, counter *BudgetCounter) BudgetStanding {
 	return BudgetStanding{Applied: a, Counter: counter, Takes: a.Budget.takes(action)}
 }
 
-// StandAgain returns the state of budgets for an action that was recorded before: its counters,
-// with the current limits. A budget that was redefined, deleted or added since does not apply.
-func (s *Settings) StandAgain(uses []BudgetUse, counter func(CounterID) *BudgetCounter) []BudgetStanding {
+// RepeatedStandings returns the state of budgets for an action that was recorded before: its
+// counters, with the current limits. A budget that was redefined, deleted or added since does not
+// apply.
+func (s *Settings) RepeatedStandings(uses []BudgetUse, counter func(CounterID) *BudgetCounter) []BudgetStanding {
 	var standings []BudgetStanding
 	for _, use := range uses {
 		c := counter(use.Counter)

@@ -119,7 +119,7 @@ func standing(t *testing.T, budget string, spent, waiting float64, action string
 	for _, applied := range q.Org.Settings.Applying(q.Org.ID, subject, q.Action, q.Now, nil) {
 		counter := NewBudgetCounter(applied.Key, applied.Label)
 		counter.Spent, counter.Waiting = MoneyOf(spent), MoneyOf(waiting)
-		q.Standings = append(q.Standings, applied.Stand(q.Action, counter))
+		q.Standings = append(q.Standings, applied.Standing(q.Action, counter))
 	}
 	return q
 }
@@ -167,7 +167,7 @@ func TestActionsAreHeldAgainstBudgets(t *testing.T) {
 		q := standing(t, c.budget, c.spent, c.waiting, c.action)
 		q.Action.Cost = c.cost
 		for i := range q.Standings {
-			q.Standings[i] = q.Standings[i].Stand(q.Action, q.Standings[i].Counter)
+			q.Standings[i] = q.Standings[i].Standing(q.Action, q.Standings[i].Counter)
 		}
 		d := Decide(BuiltinPolicy, q)
 		if d.Outcome != c.want {

@@ -44,11 +44,11 @@ func (f *Find) Any() bool { return f.Indexed() || f.Since != nil || f.Until != n
 
 // Indexed reports whether the search has a condition other than a time.
 func (f *Find) Indexed() bool {
-	return f.Name != "" || f.OfActions() || len(f.Metadata) > 0
+	return f.Name != "" || f.SearchesActions() || len(f.Metadata) > 0
 }
 
-// OfActions reports whether the search has a condition on actions.
-func (f *Find) OfActions() bool {
+// SearchesActions reports whether the search has a condition on actions.
+func (f *Find) SearchesActions() bool {
 	return f.Agent != "" || f.ActionType != "" || f.ActionName != "" || f.Decision != ""
 }
 
@@ -103,48 +103,48 @@ func (f *Find) MatchesChain(c *Chain) bool {
 	return !slices.ContainsFunc(f.Metadata, func(p Pair) bool { return !slices.Contains(own, p) })
 }
 
-// Acted is the part of an action that a search considers.
-type Acted struct {
+// SearchedAction is the part of an action that a search considers.
+type SearchedAction struct {
 	Agent, Type, Name string
 	Decision          Outcome
 }
 
-// Acted returns the part of the event's action that a search considers.
-func (e *Event) Acted() Acted {
-	return Acted{e.Action.AgentName, e.Action.ActionType, e.Action.ActionName, e.Decision.Outcome}
+// SearchedAction returns the part of the event's action that a search considers.
+func (e *Event) SearchedAction() SearchedAction {
+	return SearchedAction{e.Action.AgentName, e.Action.ActionType, e.Action.ActionName, e.Decision.Outcome}
 }
 
 // Marker reports whether this is a marker and not an action.
-func (a Acted) Marker() bool { return markerType(a.Type) }
+func (a SearchedAction) Marker() bool { return markerType(a.Type) }
 
 // aspects returns the conditions on actions. Each must be met by some action.
-func (f *Find) aspects() []Acted {
-	var all []Acted
+func (f *Find) aspects() []SearchedAction {
+	var all []SearchedAction
 	if f.Agent != "" {
-		all = append(all, Acted{Agent: f.Agent, Decision: f.Decision})
+		all = append(all, SearchedAction{Agent: f.Agent, Decision: f.Decision})
 	}
 	if f.ActionType != "" {
-		all = append(all, Acted{Type: f.ActionType, Decision: f.Decision})
+		all = append(all, SearchedAction{Type: f.ActionType, Decision: f.Decision})
 	}
 	if f.ActionName != "" {
-		all = append(all, Acted{Name: f.ActionName, Decision: f.Decision})
+		all = append(all, SearchedAction{Name: f.ActionName, Decision: f.Decision})
 	}
 	if len(all) == 0 && f.Decision != "" {
-		all = append(all, Acted{Decision: f.Decision})
+		all = append(all, SearchedAction{Decision: f.Decision})
 	}
 	return all
 }
 
 // meets reports whether an action meets one condition.
-func (a Acted) meets(want Acted) bool {
+func (a SearchedAction) meets(want SearchedAction) bool {
 	return !a.Marker() && (want.Agent == "" || a.Agent == want.Agent) && (want.Type == "" || a.Type == want.Type) &&
 		(want.Name == "" || a.Name == want.Name) && (want.Decision == "" || a.Decision == want.Decision)
 }
 
 // MatchesActions reports whether the actions together meet all conditions.
-func (f *Find) MatchesActions(actions []Acted) bool {
+func (f *Find) MatchesActions(actions []SearchedAction) bool {
 	for _, want := range f.aspects() {
-		if !slices.ContainsFunc(actions, func(a Acted) bool { return a.meets(want) }) {
+		if !slices.ContainsFunc(actions, func(a SearchedAction) bool { return a.meets(want) }) {
 			return false
 		}
 	}
@@ -195,7 +195,7 @@ func pairs(metadata []byte) []Pair {
 
 // ReceiptContent returns the part of a receipt that a search considers. It reads signed bytes,
 // which must have been verified.
-func ReceiptContent(body []byte) (generated Time, actions []Acted, err error) {
+func ReceiptContent(body []byte) (generated Time, actions []SearchedAction, err error) {
 	v, err := canon.Parse(body)
 	if err != nil {
 		return 0, nil, err
@@ -209,7 +209,7 @@ func ReceiptContent(body []byte) (generated Time, actions []Acted, err error) {
 	}
 	lines, _ := v.Get("events_summary")
 	for _, line := range lines.Items() {
-		if a := (Acted{text(line, "agent_name"), text(line, "action_type"), text(line, "action_name"), Outcome(text(line, "policy_decision"))}); a.Decision != "" {
+		if a := (SearchedAction{text(line, "agent_name"), text(line, "action_type"), text(line, "action_name"), Outcome(text(line, "policy_decision"))}); a.Decision != "" {
 			actions = append(actions, a)
 		}
 	}

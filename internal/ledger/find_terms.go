@@ -67,7 +67,7 @@ func (l SearchList) ChainTerms(c *Chain) []Term {
 
 // ActionTerms returns the terms of an action: its agent, type and name, each with the decision, and
 // the decision alone. A marker has none.
-func (l SearchList) ActionTerms(org OrgID, a Acted) []Term {
+func (l SearchList) ActionTerms(org OrgID, a SearchedAction) []Term {
 	if a.Marker() {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (f *Find) Conditions(l SearchList, org OrgID) []Condition {
 // firstTerms returns the terms of the last line that no earlier line has.
 func (s *Summary) firstTerms(l SearchList, org OrgID) []Term {
 	last := &s.lines[len(s.lines)-1]
-	terms := l.ActionTerms(org, last.acted())
+	terms := l.ActionTerms(org, last.searchedAction())
 	if len(terms) == 0 || len(s.lines) > fewLines {
 		return terms // existing terms are not written twice
 	}
@@ -144,8 +144,8 @@ func (s *Summary) firstTerms(l SearchList, org OrgID) []Term {
 	return first
 }
 
-func (l *SummaryLine) acted() Acted {
-	return Acted{l.AgentName, l.ActionType, l.ActionName, l.Outcome}
+func (l *SummaryLine) searchedAction() SearchedAction {
+	return SearchedAction{l.AgentName, l.ActionType, l.ActionName, l.Outcome}
 }
 
 // CountTerms folds the next event, and returns the terms of its action in the list of chains that
@@ -158,17 +158,17 @@ func (s *Summary) CountTerms(org OrgID, e *Event) []Term {
 	return s.firstTerms(ListChains, org)
 }
 
-// Acted returns the actions of the summary, each kind once.
-func (s *Summary) Acted() []Acted {
-	actions := make([]Acted, len(s.lines))
+// SearchedActions returns the actions of the summary, each kind once.
+func (s *Summary) SearchedActions() []SearchedAction {
+	actions := make([]SearchedAction, len(s.lines))
 	for i := range s.lines {
-		actions[i] = s.lines[i].acted()
+		actions[i] = s.lines[i].searchedAction()
 	}
 	return actions
 }
 
 // ReceiptTerms returns the terms of a chain and its actions in the list of receipts, each once.
-func ReceiptTerms(c *Chain, actions []Acted) []Term {
+func ReceiptTerms(c *Chain, actions []SearchedAction) []Term {
 	terms := ListReceipts.ChainTerms(c)
 	for _, acted := range actions {
 		terms = append(terms, ListReceipts.ActionTerms(c.Org, acted)...)

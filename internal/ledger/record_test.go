@@ -138,7 +138,7 @@ func TestHaltedEvents(t *testing.T) {
 		again := func(k *KillSwitch) *Event {
 			q := question()
 			q.Org.Controls.KillSwitch = *k
-			return recorded.Again(BuiltinPolicy, q, nil)
+			return recorded.AnswerRepeated(BuiltinPolicy, q, nil)
 		}
 		event := again(idle)
 		if event.Status != status || event.Decision.Outcome != outcome {

@@ -27,13 +27,13 @@ func (e *RecordedEvent) binds(action *Action) bool {
 		*e.RedactionsSHA256 == RedactionsHash(action.Redactions) && e.Action.SentHMAC == action.SentHMAC && e.Action.FoundSHA256 == action.FoundSHA256
 }
 
-// Again returns the answer for a recorded event when the same action is sent again: what may happen
-// now, not what could have happened then, because the client may not have started yet. The record
-// itself does not change.
+// AnswerRepeated returns the answer for a recorded event when the same action is sent again: what
+// may happen now, not what could have happened then, because the client may not have started yet.
+// The record itself does not change.
 //
 // q is about the action as it was sent again. approval is the one that the event waits or waited
 // for, or nil.
-func (e *RecordedEvent) Again(policy *Policy, q *Question, approval *Approval) *Event {
+func (e *RecordedEvent) AnswerRepeated(policy *Policy, q *Question, approval *Approval) *Event {
 	answer := e.Event
 	if approval != nil {
 		if status := approval.At(q.Now); !status.Open() {
@@ -54,10 +54,10 @@ func (e *RecordedEvent) Again(policy *Policy, q *Question, approval *Approval) *
 	return &answer
 }
 
-// Stands returns the answer for an event that a client decided when it is reported again: it has
-// happened, so it is unchanged. Whether its chain is stopped is current, because clients take that
-// from every response.
-func (e *RecordedEvent) Stands(org *Organization, state *ChainState) *Event {
+// AnswerReported returns the answer for an event that a client decided when it is reported again:
+// it has happened, so it is unchanged. Whether its chain is stopped is current, because clients
+// take that from every response.
+func (e *RecordedEvent) AnswerReported(org *Organization, state *ChainState) *Event {
 	answer := e.Event
 	switch k := &org.Controls.KillSwitch; {
 	case k.Active:

@@ -71,7 +71,7 @@ func TestBuiltinRulesExplainThemselves(t *testing.T) {
 			q.Action.Facts.Amount = &[]Money{MoneyOf(200)}[0]
 			q.Org.Settings.Budgets = []Budget{budgetOf(100, RequireApproval)}
 			for _, applied := range q.Org.Settings.Applying(q.Org.ID, &Subject{}, q.Action, q.Now, nil) {
-				q.Standings = append(q.Standings, applied.Stand(q.Action, NewBudgetCounter(applied.Key, "")))
+				q.Standings = append(q.Standings, applied.Standing(q.Action, NewBudgetCounter(applied.Key, "")))
 			}
 		},
 	}

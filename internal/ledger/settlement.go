@@ -83,7 +83,7 @@ func (a *Approval) approve(comment string, reviewer Reviewer, s *Settlement, now
 		a.vote(Vote{Reviewer: reviewer, Comment: comment, At: now}, s)
 		changed = true
 	}
-	counting := slices.DeleteFunc(slices.Clone(a.Votes), func(v Vote) bool { return a.Discounts(&v, s) != "" })
+	counting := slices.DeleteFunc(slices.Clone(a.Votes), func(v Vote) bool { return a.DiscountReason(&v, s) != "" })
 	if len(counting) < 2 {
 		return changed, nil
 	}
@@ -96,14 +96,14 @@ func (a *Approval) approve(comment string, reviewer Reviewer, s *Settlement, now
 // counts.
 func (a *Approval) vote(v Vote, s *Settlement) {
 	if len(a.Votes) >= maxVotes {
-		at := max(slices.IndexFunc(a.Votes, func(v Vote) bool { return a.Discounts(&v, s) != "" }), 0)
+		at := max(slices.IndexFunc(a.Votes, func(v Vote) bool { return a.DiscountReason(&v, s) != "" }), 0)
 		a.Votes = slices.Delete(slices.Clone(a.Votes), at, at+1)
 	}
 	a.Votes = append(a.Votes, v)
 }
 
-// Discounts says why an earlier yes does not count now, or returns "".
-func (a *Approval) Discounts(v *Vote, s *Settlement) string {
+// DiscountReason says why an earlier yes does not count now, or returns "".
+func (a *Approval) DiscountReason(v *Vote, s *Settlement) string {
 	switch key := s.Key(v.Reviewer.Key); {
 	case key == nil || key.Org != a.Org || key.Name != v.Reviewer.Name:
 		return "the key is gone, or was changed outside the service"

@@ -110,7 +110,7 @@ func decisions(s *Settings) string {
 		r := plainly(chain, action, firstMoment+before.age, [10]byte{1})
 		r.Org = org
 		for _, applied := range enforced.Applying(org.ID, &Subject{Agent: agent}, action, r.Now, nil) {
-			r.Standings = append(r.Standings, applied.Stand(action, NewBudgetCounter(applied.Key, "")))
+			r.Standings = append(r.Standings, applied.Standing(action, NewBudgetCounter(applied.Key, "")))
 		}
 		recorded := state.Record(r)
 		fmt.Fprint(&all, recorded.Event.Decision.Outcome, recorded.Event.Decision.PolicyName, recorded.Event.Decision.AutoPaused)

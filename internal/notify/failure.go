@@ -71,16 +71,16 @@ func Permanent(err error) bool {
 	return errors.As(err, &f) && f.permanent
 }
 
-// Gone reports whether the receiver does not want any more messages (410). Its endpoint should be
-// disabled. Such a failure is also permanent.
-func Gone(err error) bool {
+// EndpointGone reports whether the receiver does not want any more messages (410). Its endpoint
+// should be disabled. Such a failure is also permanent.
+func EndpointGone(err error) bool {
 	var f *failure
 	return errors.As(err, &f) && f.gone
 }
 
-// Silent reports whether the peer did not answer in time, so that the next attempt may take as
+// TimedOut reports whether the peer did not answer in time, so that the next attempt may take as
 // long.
-func Silent(err error) bool {
+func TimedOut(err error) bool {
 	var f *failure
 	return errors.As(err, &f) && f.silent
 }

@@ -2,8 +2,8 @@
 // webhook in the format of Standard Webhooks, or as an e-mail.
 //
 // It has no state. The queue, the number of attempts and the clock belong to the caller, who uses
-// Permanent, Gone and RetryAfter for an error and Backoff for the next attempt. Delivery is at
-// least once: an attempt whose answer was lost is repeated with the same message id, so that the
+// Permanent, EndpointGone and RetryAfter for an error and Backoff for the next attempt. Delivery is
+// at least once: an attempt whose answer was lost is repeated with the same message id, so that the
 // receiver can recognize it.
 //
 // Error texts consist of fixed words and numbers. They never contain what a peer answered or parts

@@ -62,12 +62,12 @@ func TestAHangingReceiverTimesOut(t *testing.T) {
 	w := newWebhooks(newDialer(true), nil, 50*time.Millisecond)
 	t.Cleanup(w.Close)
 	_, err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
-	if err == nil || Permanent(err) || !Silent(err) || !strings.Contains(err.Error(), "in time") || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || Permanent(err) || !TimedOut(err) || !strings.Contains(err.Error(), "in time") || errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	given, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.Deliver(given, endpoint(server.URL), testMessage, noon, encoded(t)); err == nil || Silent(err) {
+	if _, err := w.Deliver(given, endpoint(server.URL), testMessage, noon, encoded(t)); err == nil || TimedOut(err) {
 		t.Errorf("given up by the caller: %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestDeliverRefusesWhatNoRetryMends(t *testing.T) {
 		"many secrets":            {Endpoint{URL: server.URL, Secrets: make([]ledger.Secret, 5)}, testMessage, nil},
 	} {
 		_, err := local(t).Deliver(t.Context(), c.to, c.message, noon, c.body)
-		if !Permanent(err) || Gone(err) {
+		if !Permanent(err) || EndpointGone(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

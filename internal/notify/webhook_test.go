@@ -180,10 +180,10 @@ func TestAnswersAreJudged(t *testing.T) {
 		})
 		_, err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
 		wait, asked := RetryAfter(err)
-		if (err == nil) != c.ok || Permanent(err) != c.permanent || Gone(err) != c.permanent ||
+		if (err == nil) != c.ok || Permanent(err) != c.permanent || EndpointGone(err) != c.permanent ||
 			wait != c.wait || asked != (c.wait > 0) {
 			t.Errorf("%d, Retry-After %q: %v, permanent %v, gone %v, wait %v %v",
-				c.status, c.retryAfter, err, Permanent(err), Gone(err), wait, asked)
+				c.status, c.retryAfter, err, Permanent(err), EndpointGone(err), wait, asked)
 		}
 	}
 }

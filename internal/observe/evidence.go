@@ -80,8 +80,8 @@ func (e *evidence) ChainsRemembered(chains int, dropped int64) {
 	e.dropped.Set(float64(dropped))
 }
 
-// LedgersLookedOver sets the age of the oldest completed check of a ledger.
-func (e *evidence) LedgersLookedOver(age time.Duration) { e.checkAge.Set(age.Seconds()) }
+// LedgerCheckAge sets the age of the oldest completed check of a ledger.
+func (e *evidence) LedgerCheckAge(age time.Duration) { e.checkAge.Set(age.Seconds()) }
 
 // LegacyRequest counts a request on a route that can be removed when nobody uses it.
 func (e *evidence) LegacyRequest(route string) { e.legacy.WithLabelValues(route).Inc() }

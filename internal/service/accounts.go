@@ -478,7 +478,7 @@ func (s *accountService) logSignIn(ctx context.Context, link, session *store.Sig
 		return 0, err
 	}
 	use := &act{caller: callerOf(key), org: key.Org, change: func(*batch, *ledger.Organization) (*auditEntry, error) {
-		if key.Org != link.Org || !s.store.SignInHeld(link) {
+		if key.Org != link.Org || !s.store.IsCurrentSignIn(link) {
 			return nil, errBadLink
 		}
 		return signInAuditEntry(ledger.ActSignInUse, key, session.ExpiresAt, link, session), nil

@@ -276,7 +276,7 @@ func (v *approvalViewer) overruled(ctx context.Context, approval *ledger.Approva
 	if err := v.service.policies.examine(ctx, v.org.ID, policy, question.Action); err != nil {
 		return nil, err
 	}
-	if now := event.Again(policy, question, approval); now.Decision.Outcome == ledger.Deny {
+	if now := event.AnswerRepeated(policy, question, approval); now.Decision.Outcome == ledger.Deny {
 		return &now.Decision, nil
 	}
 	return nil, nil

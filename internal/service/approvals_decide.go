@@ -354,7 +354,7 @@ func (v *approvalViewer) judgeVotes(ctx context.Context, view *ApprovalView, sto
 	settlement := event.Settlement(policy, question, view.Approval)
 	settlement.Key = func(id ledger.KeyID) *ledger.KeyRecord { return keys[id] }
 	for i := range view.Voters {
-		view.Voters[i].Discounted = view.Discounts(&view.Voters[i].Vote, settlement)
+		view.Voters[i].Discounted = view.DiscountReason(&view.Voters[i].Vote, settlement)
 	}
 	return nil
 }

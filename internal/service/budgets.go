@@ -163,7 +163,7 @@ func (b *batch) stand(c *counting, action *ledger.Action, applied []ledger.Appli
 		if err != nil {
 			return nil, err
 		}
-		standings = append(standings, applied[i].Stand(action, counter))
+		standings = append(standings, applied[i].Standing(action, counter))
 	}
 	return standings, nil
 }
@@ -179,7 +179,7 @@ func (b *batch) standAgain(c *counting, org *ledger.Organization, policy *ledger
 		return nil, err
 	}
 	var failed error
-	standings := org.Settings.StandAgain(uses, func(id ledger.CounterID) *ledger.BudgetCounter {
+	standings := org.Settings.RepeatedStandings(uses, func(id ledger.CounterID) *ledger.BudgetCounter {
 		live, err := b.counter(org.ID, id)
 		if err != nil || live == nil {
 			failed = errors.Join(failed, err)
@@ -359,13 +359,13 @@ func (v *approvalViewer) standings(ctx context.Context, policy *ledger.Policy, a
 		}
 		return counter
 	}
-	standings := v.org.Settings.StandAgain(uses, find)
+	standings := v.org.Settings.RepeatedStandings(uses, find)
 	for _, applied := range read {
 		counter := find(applied.Key.ID())
 		if counter == nil {
 			counter = ledger.NewBudgetCounter(applied.Key, applied.Label)
 		}
-		standings = append(standings, applied.Stand(action, counter))
+		standings = append(standings, applied.Standing(action, counter))
 	}
 	return standings, nil
 }

@@ -127,7 +127,7 @@ func (h *shortened) attack() {
 	report, err := h.Operator().Audit(h.t.Context(), h.who.slug, verify.AuditOptions{})
 	done(h.t, err)
 	named := fmt.Sprint(report.Break)
-	for _, found := range report.PutBack {
+	for _, found := range report.RolledBack {
 		named += fmt.Sprint(found)
 	}
 	for chain := range moved {

@@ -157,7 +157,7 @@ func (s *chainService) chainMissing(org ledger.OrgID, id ledger.ChainID) error {
 	if !watched || seen.Org != org.UUID {
 		return fault.ErrNotFound
 	}
-	return s.refuseChain(&verify.ChainRollback{Org: org, Chain: id, Gone: true})
+	return s.refuseChain(&verify.ChainRollback{Org: org, Chain: id, Missing: true})
 }
 
 // refuseChain queues the rollback of a chain as a finding, and returns it as an error.

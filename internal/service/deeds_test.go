@@ -105,7 +105,7 @@ func TestActsSayWhatHappened(t *testing.T) {
 		done(t, g.DeleteWebhook(ctx, admin, hook.ID))
 		newest(ledger.ActWebhookDelete, `"status":{"from":"active","to":"deleted"}`, "deleted the webhook to https://hook.example/in")
 		gone := g.hook()
-		done(t, g.Jobs().Gone(ctx, gone.Org, gone.ID))
+		done(t, g.Jobs().DisableWebhook(ctx, gone.Org, gone.ID))
 		newest(ledger.ActWebhookDisable, `"status":{"from":"active","to":"disabled"}`, "disabled the webhook to http://127.0.0.1:9/0")
 
 		signing := must[*service.SigningKey](t)(g.CreateSigningKey(ctx, admin, &service.SigningKeyRequest{Name: "next"}))

@@ -103,7 +103,7 @@ func TestDisabledWebhooksAreNotTested(t *testing.T) {
 	g := govern(t, testdb.SQLite(t))
 	hook := g.hook()
 	sent := g.testHook(hook.ID)
-	done(t, g.Jobs().Gone(t.Context(), g.who.id, hook.ID))
+	done(t, g.Jobs().DisableWebhook(t.Context(), g.who.id, hook.ID))
 	_, err := g.TestWebhook(t.Context(), g.who.admin, hook.ID)
 	checkCode(t, "a test", err, fault.CodeInvalid)
 	checkCode(t, "a redelivery", g.Redeliver(t.Context(), g.who.admin, hook.ID, sent.ID), fault.CodeInvalid)

@@ -28,26 +28,26 @@ func (c *countingHooks) Webhooks(ctx context.Context, org ledger.OrgID) ([]*stor
 // something has changed.
 //
 //countersign:race
-func TestUnheardEscalations(t *testing.T) {
+func TestEscalationsWithoutRecipient(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		hooks := &countingHooks{Store: g.another()}
 		mute := serve(t, service.Config{Store: hooks, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now})
 		mailing := serve(t, service.Config{Store: g.another(), Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Mail: true})
 		newTenant(t, g.Service, "quiet") // stays as it is
-		check := func(what string, s *service.Service, want bool) *service.Unheard {
+		check := func(what string, s *service.Service, want bool) *service.NoRecipient {
 			t.Helper()
-			unheard, organizations, err := s.UnheardEscalations(t.Context())
+			without, organizations, err := s.EscalationsWithoutRecipient(t.Context())
 			done(t, err)
-			var found *service.Unheard
-			for _, u := range unheard {
+			var found *service.NoRecipient
+			for _, u := range without {
 				if u.Slug == "acme" {
 					found = u
 				}
 			}
-			own := must[*service.Unheard](t)(s.Unheard(t.Context(), g.who.admin))
-			if organizations != 2 || (found != nil) != want || (own != nil) != want || len(unheard) < 1 {
-				t.Errorf("%s: %d of %d organizations, acme's own %v; want acme among them: %t", what, len(unheard), organizations, own, want)
+			own := must[*service.NoRecipient](t)(s.NoRecipient(t.Context(), g.who.admin))
+			if organizations != 2 || (found != nil) != want || (own != nil) != want || len(without) < 1 {
+				t.Errorf("%s: %d of %d organizations, acme's own %v; want acme among them: %t", what, len(without), organizations, own, want)
 			}
 			return found
 		}
@@ -76,18 +76,18 @@ func TestUnheardEscalations(t *testing.T) {
 		check("the webhook is deleted", mute, true)
 		every := g.hook()
 		check("a webhook that wants everything", mute, false)
-		done(t, g.Jobs().Gone(t.Context(), g.who.id, every.ID))
+		done(t, g.Jobs().DisableWebhook(t.Context(), g.who.id, every.ID))
 		check("the webhook is disabled", mute, true)
-		_, err := mute.Unheard(t.Context(), g.who.member)
+		_, err := mute.NoRecipient(t.Context(), g.who.member)
 		checkCode(t, "a member asks", err, fault.CodeForbidden)
 	})
 }
 
 // Each reason why an escalation reaches nobody says what is missing and what to do.
-func TestUnheardSaysWhatToDo(t *testing.T) {
+func TestNoRecipientSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
-	for _, u := range []service.Unheard{{}, {Approvers: 1}, {Mail: true}} {
+	for _, u := range []service.NoRecipient{{}, {Approvers: 1}, {Mail: true}} {
 		if u.Why() == "" || u.Remedy() == "" || seen[u.Why()] || seen[u.Remedy()] {
 			t.Errorf("%+v: %q, %q", u, u.Why(), u.Remedy())
 		}

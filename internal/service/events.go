@@ -154,7 +154,7 @@ func (v *EventView) addEntries(recorded *verify.Entries, addenda []*ledger.Adden
 	case recorded.Integrity == ledger.IntegrityFailed && len(addenda) == 0:
 		v.Integrity = cmp.Or(v.Integrity, ledger.IntegrityNotChecked) // entries may have been deleted
 		return
-	case recorded.Integrity != "" || err != nil || !recorded.Are(v.Sequence, addenda):
+	case recorded.Integrity != "" || err != nil || !recorded.Match(v.Sequence, addenda):
 		v.Integrity = ledger.IntegrityFailed
 		return
 	}

@@ -141,7 +141,7 @@ func (o *keepFinding) plan(b *batch) error {
 		// finding.
 		if known := b.loaded.Findings[o.changed()]; known == nil || known.Tampered || !known.Open() {
 			changed := verify.FindingChanged(o.ref.Name)
-			if err := o.put(b, newFinding(o.changed(), changed, changed.Words(), b.now)); err != nil {
+			if err := o.put(b, newFinding(o.changed(), changed, changed.DescriptionDigest(), b.now)); err != nil {
 				return err
 			}
 		}
@@ -596,7 +596,7 @@ func (o *acknowledge) plan(b *batch) error {
 		return o.close(b, newFinding(o.ref, changed, nil, b.now))
 	}
 	ref := store.FindingRef{Org: o.ref.Org, Name: changed.Name()}
-	if err := o.close(b, newFinding(ref, changed, changed.Words(), b.now)); err != nil {
+	if err := o.close(b, newFinding(ref, changed, changed.DescriptionDigest(), b.now)); err != nil {
 		return err
 	}
 	forged := newFinding(o.ref, changed, nil, b.now)

@@ -252,8 +252,8 @@ func (j *Jobs) reportIfTampered(ctx context.Context, endpoint *store.WebhookReco
 	}
 }
 
-// Gone disables an endpoint that answered 410 Gone.
-func (j *Jobs) Gone(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
+// DisableWebhook disables an endpoint that answered 410 Gone.
+func (j *Jobs) DisableWebhook(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
 	return j.service.disableWebhook(ctx, org, id)
 }
 

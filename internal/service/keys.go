@@ -95,9 +95,9 @@ func (s *accountService) Authenticate(ctx context.Context, text string) (*Caller
 	return caller, nil
 }
 
-// Remembers reports whether a key was authenticated recently. The key may have been revoked
-// since.
-func (s *accountService) Remembers(text string) bool {
+// AuthenticatedRecently reports whether a key was authenticated recently. The key may have been
+// revoked since.
+func (s *accountService) AuthenticatedRecently(text string) bool {
 	key, err := ledger.ParseAPIKey(text)
 	return err == nil && s.callers.get(key.Hash()) != nil
 }
@@ -428,7 +428,7 @@ func (b *batch) sign(approval *ledger.Approval) error {
 	if b.service.secrets == nil {
 		return nil
 	}
-	if !evidence.Genuine(b.loaded.SigningKeys[approval.Org]) {
+	if !evidence.AllAuthentic(b.loaded.SigningKeys[approval.Org]) {
 		return errRegistry
 	}
 	var newest *store.SigningKeyRecord
@@ -657,7 +657,7 @@ func (s *signingKeyService) changeSigningKeys(ctx context.Context, op *act, chan
 	op.needs = func(needs *store.Needs) { needs.SigningKeys = append(needs.SigningKeys, op.org) }
 	op.change = func(b *batch, org *ledger.Organization) (*auditEntry, error) {
 		keys := b.loaded.SigningKeys[org.ID]
-		if !evidence.Genuine(keys) {
+		if !evidence.AllAuthentic(keys) {
 			return nil, errRegistry
 		}
 		return change(b, keys)

@@ -65,7 +65,7 @@ func (o *Operator) TrustExisting(ctx context.Context, trust evidence.Trust) (int
 		if err := o.service.committer.commit(ctx, begin); err != nil {
 			return total, err
 		}
-		taken, err := o.service.store.TakeOver(ctx, org.ID, trust)
+		taken, err := o.service.store.SealExisting(ctx, org.ID, trust)
 		if err != nil {
 			return total, visible(err)
 		}
@@ -525,7 +525,7 @@ func (i *importing) plan(b *batch) error {
 		return err
 	}
 	registry := b.loaded.SigningKeys[i.org]
-	if !evidence.Genuine(registry) {
+	if !evidence.AllAuthentic(registry) {
 		return errRegistry
 	}
 	keys := byPublic(registry)

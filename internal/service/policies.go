@@ -683,8 +683,8 @@ func (s *policyService) compilePack(ctx context.Context, caller *Caller, name st
 	return document, set, err
 }
 
-// Unguarded lists the slugs of the organizations that have no policy set.
-func (o *Operator) Unguarded(ctx context.Context) (slugs []string, err error) {
+// OrganizationsWithoutPolicy lists the slugs of the organizations that have no policy set.
+func (o *Operator) OrganizationsWithoutPolicy(ctx context.Context) (slugs []string, err error) {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
 		return nil, err

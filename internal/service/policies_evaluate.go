@@ -28,7 +28,7 @@ func (s *policyService) examine(ctx context.Context, org ledger.OrgID, policy *l
 		return visible(err)
 	}
 	defer done()
-	if action.Held() > largeAction {
+	if action.MemoryBytes() > largeAction {
 		s.examiningLarge <- struct{}{} // waits without a context: examinations are bounded
 		defer func() { <-s.examiningLarge }()
 	}

@@ -273,7 +273,7 @@ func (o *recordEvent) ref(chain ledger.ChainID) store.EventRef {
 func (o *recordEvent) tenant() ledger.OrgID { return o.caller.Org }
 
 func (o *recordEvent) size() int {
-	return o.action.Held() + smallOperation
+	return o.action.MemoryBytes() + smallOperation
 }
 
 func (o *recordEvent) need(needs *store.Needs) {
@@ -388,7 +388,7 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 	if o.action.Source != "" {
 		// An action under a lease counts as allowed even in a paused chain. The client must
 		// not take that for the end of the pause.
-		answered = (&ledger.RecordedEvent{Event: *answered}).Stands(org, live.state)
+		answered = (&ledger.RecordedEvent{Event: *answered}).AnswerReported(org, live.state)
 	}
 	o.answer(b, live, org, policy, answered)
 }
@@ -419,7 +419,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	}
 	b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
 	if o.action.Source != "" { // the client has executed it
-		o.answer(b, live, org, policy, event.Stands(org, live.state))
+		o.answer(b, live, org, policy, event.AnswerReported(org, live.state))
 		return nil
 	}
 	recorded, err := o.line.member(b, live, event.Chain)
@@ -435,7 +435,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	question := &ledger.Question{
 		Org: org, Chain: live.chain, State: live.state, Action: o.action, Now: now, Recorded: recorded.state, Standings: standings,
 	}
-	o.answer(b, live, org, policy, event.Again(policy, question, approval))
+	o.answer(b, live, org, policy, event.AnswerRepeated(policy, question, approval))
 	return nil
 }
 

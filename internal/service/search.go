@@ -120,7 +120,7 @@ func (s *searchService) matchChain(ctx context.Context, query *store.ChainQuery,
 	if !filter.During(view.StartedAt) || !filter.MatchesChain(view.Chain) || query.Status != "" && view.State.Status != query.Status {
 		return nil, errNoRecord
 	}
-	if !filter.OfActions() {
+	if !filter.SearchesActions() {
 		return view, nil
 	}
 	actions, err := s.actedAt(ctx, view.Chain, events)
@@ -136,9 +136,9 @@ func (s *searchService) matchChain(ctx context.Context, query *store.ChainQuery,
 }
 
 // actedAt reads the events that the index refers to.
-func (s *searchService) actedAt(ctx context.Context, chain *ledger.Chain, events [][]int64) ([]ledger.Acted, error) {
+func (s *searchService) actedAt(ctx context.Context, chain *ledger.Chain, events [][]int64) ([]ledger.SearchedAction, error) {
 	read := make(map[int64]bool)
-	var actions []ledger.Acted
+	var actions []ledger.SearchedAction
 	for _, sequences := range events {
 		for _, sequence := range sequences {
 			if read[sequence] {
@@ -156,7 +156,7 @@ func (s *searchService) actedAt(ctx context.Context, chain *ledger.Chain, events
 			if err != nil {
 				return nil, err
 			}
-			actions = append(actions, event.Acted())
+			actions = append(actions, event.SearchedAction())
 		}
 	}
 	return actions, nil
@@ -406,7 +406,7 @@ func (s *searchService) matchApproval(ctx context.Context, shared *approvalViewe
 	if err != nil {
 		return nil, err
 	}
-	if !find.During(approval.RequestedAt) || !find.MatchesActions([]ledger.Acted{actedOf(approval)}) {
+	if !find.During(approval.RequestedAt) || !find.MatchesActions([]ledger.SearchedAction{actedOf(approval)}) {
 		return nil, errNoRecord
 	}
 	if find.Name == "" && len(find.Metadata) == 0 {

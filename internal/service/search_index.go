@@ -48,7 +48,7 @@ func (b *batch) countEvent(live *liveChain, recorded *ledger.Recorded) {
 }
 
 func (b *batch) postReceipt(chain *ledger.Chain, summary *ledger.Summary, sequence int64) {
-	b.post(receiptPlace(sequence), 0, ledger.ReceiptTerms(chain, summary.Acted())...)
+	b.post(receiptPlace(sequence), 0, ledger.ReceiptTerms(chain, summary.SearchedActions())...)
 }
 
 func (b *batch) postApproval(chain *ledger.Chain, approval *ledger.Approval) {
@@ -59,8 +59,8 @@ func approvalTerms(chain *ledger.Chain, approval *ledger.Approval) []ledger.Term
 	return append(ledger.ListApprovals.ChainTerms(chain), ledger.ListApprovals.ActionTerms(chain.Org, actedOf(approval))...)
 }
 
-func actedOf(a *ledger.Approval) ledger.Acted {
-	return ledger.Acted{Agent: a.AgentName, Type: a.ActionType, Name: a.ActionName, Decision: ledger.RequireApproval}
+func actedOf(a *ledger.Approval) ledger.SearchedAction {
+	return ledger.SearchedAction{Agent: a.AgentName, Type: a.ActionType, Name: a.ActionName, Decision: ledger.RequireApproval}
 }
 
 // reindexPage is how many postings are written at a time.

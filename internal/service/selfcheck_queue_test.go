@@ -116,7 +116,7 @@ func TestLooksThatAreAlwaysDeleted(t *testing.T) {
 					done(t, by.QueueChecks(t.Context(), aDay))
 					done(t, s.exec("DELETE FROM jobs WHERE kind = 'ledger.check'"))
 					for range 4 {
-						age := must[time.Duration](t)(by.LookOverdue(t.Context(), aDay))
+						age := must[time.Duration](t)(by.CheckOverdue(t.Context(), aDay))
 						if longest := time.Duration(hour+1) * aDay / 24; age > longest {
 							t.Fatalf("after %d hours the last look is %d ms old", hour, age)
 						}
@@ -129,7 +129,7 @@ func TestLooksThatAreAlwaysDeleted(t *testing.T) {
 				if want := []string{fmt.Sprint("signature ", s.receipts[2])}; !slices.Equal(told, want) {
 					t.Errorf("told of %q, want %q", told, want)
 				}
-				if age := must[time.Duration](t)(by.LookOverdue(t.Context(), aDay)); age > 5*aDay/24 {
+				if age := must[time.Duration](t)(by.CheckOverdue(t.Context(), aDay)); age > 5*aDay/24 {
 					t.Errorf("the last look is %d ms old", age)
 				}
 			})
@@ -143,7 +143,7 @@ func TestLooksThatEndAreEnough(t *testing.T) {
 		s := newSuspect(t, db, 2)
 		for range 4 {
 			s.checkRound(s.Service)
-			if age := must[time.Duration](t)(s.LookOverdue(t.Context(), aDay)); age > aDay/12 {
+			if age := must[time.Duration](t)(s.CheckOverdue(t.Context(), aDay)); age > aDay/12 {
 				t.Errorf("the last look is %d ms old", age)
 			}
 		}

@@ -365,7 +365,7 @@ func (s *sharingService) verifyApprovalPublicly(ctx context.Context, id ledger.A
 // noteProven records the tampering that a public request has proven. It notifies nobody,
 // because outsiders must not be able to trigger notices; the self-check does.
 func (s *sharingService) noteProven(org ledger.OrgID, v *ledger.Verification) {
-	if t := verify.Proven(v); t != nil {
+	if t := verify.FromVerification(v); t != nil {
 		s.findings.noteFinding(pendingFinding{org: org, tampering: t})
 	}
 }
@@ -607,7 +607,7 @@ func (s *sharingService) signedRegistry(ctx context.Context, org ledger.OrgID, o
 	if err != nil {
 		return "", visible(err)
 	}
-	if !evidence.Genuine(records) {
+	if !evidence.AllAuthentic(records) {
 		return "", visible(errRegistry)
 	}
 	keys := make([]bundle.SigningKey, len(records))

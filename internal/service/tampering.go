@@ -139,7 +139,7 @@ func (s *findingService) tamperRecipients(org *ledger.Organization) []string {
 func (s *findingService) reportProven(ctx context.Context, org ledger.OrgID) func(*ledger.Verification, error) (*ledger.Verification, error) {
 	return func(v *ledger.Verification, err error) (*ledger.Verification, error) {
 		if err == nil {
-			if t := verify.Proven(v); t != nil {
+			if t := verify.FromVerification(v); t != nil {
 				s.reportOrLog(ctx, org, t)
 			}
 		}
@@ -161,7 +161,7 @@ func (s *findingService) reportAudit(ctx context.Context, org ledger.OrgID, audi
 // the others may restore a missing row.
 func (s *findingService) reportBreaks(ctx context.Context, org ledger.OrgID, report *verify.AuditReport, counted int64) error {
 	var failed []error
-	for _, found := range append([]*ledger.Break{report.Further, report.Break}, report.PutBack...) {
+	for _, found := range append([]*ledger.Break{report.Further, report.Break}, report.RolledBack...) {
 		if found == nil {
 			continue
 		}
@@ -197,20 +197,20 @@ func (n *nameSet) add(org ledger.OrgID, name string) {
 // tamperReporter implements verify.Reporter for self-checks.
 type tamperReporter struct{ service *findingService }
 
-func (r tamperReporter) Keep(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (open bool, err error) {
+func (r tamperReporter) Save(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (open bool, err error) {
 	return r.service.keep(ctx, org, t)
 }
 
-func (r tamperReporter) Untold(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (name string, again bool, err error) {
+func (r tamperReporter) DueNotice(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (name string, again bool, err error) {
 	return r.service.dueNotice(ctx, org, t)
 }
 
-func (r tamperReporter) Tell(ctx context.Context, org ledger.OrgID, t *verify.Tampering, name string) error {
+func (r tamperReporter) Notify(ctx context.Context, org ledger.OrgID, t *verify.Tampering, name string) error {
 	return r.service.queueTamperNotice(ctx, org, t, name)
 }
 
 // JobCheck checks a part of an organization's ledger and is then queued again for the next
-// part. Body: see encodeCheckPlace.
+// part. Body: see encodeCheckProgress.
 const JobCheck = "ledger.check"
 
 const (
@@ -218,21 +218,21 @@ const (
 	checkSlack = time.Hour   // how late a job may be before it counts as lost
 )
 
-func encodeCheckPlace(p verify.CheckPlace) []byte {
+func encodeCheckProgress(p verify.CheckProgress) []byte {
 	w := canon.BeginObject(nil)
 	w.Int("from", p.From)
-	w.Int("looked", p.Looked)
+	w.Int("looked", p.Checked)
 	w.Int("reminded", p.Reminded)
-	w.Int("told", p.Told)
+	w.Int("told", p.Notified)
 	return w.End()
 }
 
-func decodeCheckPlace(body []byte) (p verify.CheckPlace, err error) {
+func decodeCheckProgress(body []byte) (p verify.CheckProgress, err error) {
 	v, err := canon.Parse(body)
 	if err != nil {
 		return p, fmt.Errorf("a check of the ledger that cannot be read: %w", err)
 	}
-	for name, field := range map[string]*int64{"from": &p.From, "looked": &p.Looked, "reminded": &p.Reminded, "told": &p.Told} {
+	for name, field := range map[string]*int64{"from": &p.From, "looked": &p.Checked, "reminded": &p.Reminded, "told": &p.Notified} {
 		member, _ := v.Get(name)
 		*field, _ = member.Int()
 	}
@@ -242,8 +242,8 @@ func decodeCheckPlace(body []byte) (p verify.CheckPlace, err error) {
 
 // checkJob returns a job without a stream: a job that an attacker postponed must not block its
 // replacement.
-func checkJob(org ledger.OrgID, place verify.CheckPlace, runAt ledger.Time) *store.Job {
-	return &store.Job{Org: org, Kind: JobCheck, RunAt: runAt, Body: encodeCheckPlace(place)}
+func checkJob(org ledger.OrgID, place verify.CheckProgress, runAt ledger.Time) *store.Job {
+	return &store.Job{Org: org, Kind: JobCheck, RunAt: runAt, Body: encodeCheckProgress(place)}
 }
 
 // QueueChecks ensures that each organization's ledger is checked regularly. Each check queues
@@ -251,7 +251,7 @@ func checkJob(org ledger.OrgID, place verify.CheckPlace, runAt ledger.Time) *sto
 // spread over the interval. The job's name keeps replicas from queueing it twice.
 func (s *findingService) QueueChecks(ctx context.Context, every time.Duration) error {
 	return s.queueMissing(ctx, JobCheck, every, func(org ledger.OrgID, runAt ledger.Time) *store.Job {
-		return checkJob(org, verify.CheckPlace{From: 1}, runAt)
+		return checkJob(org, verify.CheckProgress{From: 1}, runAt)
 	})
 }
 
@@ -285,7 +285,7 @@ func (s *findingService) queueMissing(ctx context.Context, kind string, every ti
 // CheckLedger checks the next part of a ledger, reports what is broken, and queues the next
 // check: after checkPause or, at the end of the ledger, after the given interval.
 func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every time.Duration) error {
-	place, err := decodeCheckPlace(job.Body)
+	place, err := decodeCheckProgress(job.Body)
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every time.Durat
 	if err != nil {
 		return visible(err)
 	}
-	next, done, err := j.service.judge.LookOver(ctx, org, place, tamperReporter{j.service.findingService})
+	next, done, err := j.service.judge.CheckNext(ctx, org, place, tamperReporter{j.service.findingService})
 	if err != nil {
 		return visible(err)
 	}
@@ -316,7 +316,7 @@ func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every time.Durat
 	if err != nil || coming[org] > 1 {
 		return nil, err
 	}
-	return []*store.Job{checkJob(org, verify.CheckPlace{From: 1}, now.Add(every))}, nil
+	return []*store.Job{checkJob(org, verify.CheckProgress{From: 1}, now.Add(every))}, nil
 }
 
 // ledgerChecks records, for this process only, when each ledger was last checked to its end.
@@ -328,9 +328,9 @@ type ledgerChecks struct {
 
 // ledgerCheck is the progress of the checks of one ledger.
 type ledgerCheck struct {
-	ended ledger.Time       // last complete check; before the first, when tracking began
-	tried ledger.Time       // last check because ended was too old; 0 for never
-	place verify.CheckPlace // where that check continues
+	ended ledger.Time          // last complete check; before the first, when tracking began
+	tried ledger.Time          // last check because ended was too old; 0 for never
+	place verify.CheckProgress // where that check continues
 }
 
 // of returns the entry of a ledger, and creates it if needed. The caller holds mu.
@@ -339,7 +339,7 @@ func (r *ledgerChecks) of(org ledger.OrgID, now ledger.Time) *ledgerCheck {
 		r.ledgers = make(map[ledger.OrgID]*ledgerCheck)
 	}
 	if r.ledgers[org] == nil {
-		r.ledgers[org] = &ledgerCheck{ended: now, place: verify.CheckPlace{From: 1}}
+		r.ledgers[org] = &ledgerCheck{ended: now, place: verify.CheckProgress{From: 1}}
 	}
 	return r.ledgers[org]
 }
@@ -348,7 +348,7 @@ func (r *ledgerChecks) end(org ledger.OrgID, now ledger.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.of(org, now)
-	known.ended, known.place = now, verify.CheckPlace{From: 1}
+	known.ended, known.place = now, verify.CheckProgress{From: 1}
 }
 
 // overdue lists the ledgers that were not checked to their end within one and a half
@@ -369,7 +369,7 @@ func (r *ledgerChecks) overdue(orgs []*ledger.Organization, every time.Duration,
 	return late, oldest
 }
 
-func (r *ledgerChecks) begin(org ledger.OrgID, now ledger.Time) verify.CheckPlace {
+func (r *ledgerChecks) begin(org ledger.OrgID, now ledger.Time) verify.CheckProgress {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.of(org, now)
@@ -377,7 +377,7 @@ func (r *ledgerChecks) begin(org ledger.OrgID, now ledger.Time) verify.CheckPlac
 	return known.place
 }
 
-func (r *ledgerChecks) moveOn(org ledger.OrgID, place verify.CheckPlace, now ledger.Time) {
+func (r *ledgerChecks) moveOn(org ledger.OrgID, place verify.CheckProgress, now ledger.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of(org, now).place = place
@@ -386,11 +386,11 @@ func (r *ledgerChecks) moveOn(org ledger.OrgID, place verify.CheckPlace, now led
 // overdueTime bounds how long one call checks overdue ledgers.
 const overdueTime = 10 * time.Second
 
-// LookOverdue checks the next part of each ledger whose queued checks do not finish: jobs are
+// CheckOverdue checks the next part of each ledger whose queued checks do not finish: jobs are
 // rows, and an attacker may delete them as often as they are queued. It returns the age of the
 // oldest finished check. A process does not see checks that other replicas have finished, so
 // each replica checks every ledger itself from time to time.
-func (s *findingService) LookOverdue(ctx context.Context, every time.Duration) (oldest time.Duration, err error) {
+func (s *findingService) CheckOverdue(ctx context.Context, every time.Duration) (oldest time.Duration, err error) {
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
 		return 0, visible(err)
@@ -402,7 +402,7 @@ func (s *findingService) LookOverdue(ctx context.Context, every time.Duration) (
 		if i > 0 && s.now() > began.Add(overdueTime) {
 			break
 		}
-		next, done, err := s.judge.LookOver(ctx, org, s.ledgerChecks.begin(org.ID, began), tamperReporter{s})
+		next, done, err := s.judge.CheckNext(ctx, org, s.ledgerChecks.begin(org.ID, began), tamperReporter{s})
 		switch {
 		case err != nil:
 			failed = append(failed, visible(err))

@@ -56,7 +56,7 @@ func TestUnreadableOrganizationsHideNoOthers(t *testing.T) {
 				done(t, g.QueueDeadlines(ctx))
 				_, _, err := g.PolicyCoverage(ctx)
 				done(t, err)
-				_, _, err = g.UnheardEscalations(ctx)
+				_, _, err = g.EscalationsWithoutRecipient(ctx)
 				done(t, err)
 				orgs := must[[]*ledger.Organization](t)(g.Operator().Organizations(ctx))
 				at := slices.IndexFunc(orgs, func(o *ledger.Organization) bool { return o.Unreadable })

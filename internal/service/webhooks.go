@@ -303,7 +303,7 @@ func (s *webhookService) deliverTest(ctx context.Context, org ledger.OrgID, d *D
 	if err != nil {
 		return nil, visible(err)
 	}
-	if notify.Gone(a.Err) {
+	if notify.EndpointGone(a.Err) {
 		if err := s.disableWebhook(ctx, org, d.Webhook.ID); err != nil {
 			return nil, err
 		}
@@ -338,16 +338,16 @@ var (
 	errWebhookDisabled = fault.Errorf(fault.CodeInvalid, "the webhook is disabled, because its endpoint answered that it is gone: delete it, and make a new one")
 )
 
-// Unheard is an organization in which an escalation would reach nobody: no webhook receives
+// NoRecipient is an organization in which an escalation would reach nobody: no webhook receives
 // it, and no e-mail would be sent.
-type Unheard struct {
+type NoRecipient struct {
 	Slug      string
 	Approvers int  // fallback approvers in the settings
 	Mail      bool // the server sends e-mail
 }
 
 // Why describes what is missing.
-func (u *Unheard) Why() string {
+func (u *NoRecipient) Why() string {
 	switch {
 	case u.Approvers > 0:
 		return "the settings name fallback approvers, but the server has no mail server to reach them by"
@@ -359,7 +359,7 @@ func (u *Unheard) Why() string {
 }
 
 // Remedy describes what an admin or the operator can do about it.
-func (u *Unheard) Remedy() string {
+func (u *NoRecipient) Remedy() string {
 	switch {
 	case u.Approvers > 0:
 		return "start the server with --smtp-url-file, or add a webhook for approval.escalated"
@@ -370,39 +370,39 @@ func (u *Unheard) Remedy() string {
 	}
 }
 
-// UnheardEscalations lists the organizations in which an escalation would reach nobody, and
+// EscalationsWithoutRecipient lists the organizations in which an escalation would reach nobody, and
 // counts all organizations. It reads an organization's webhooks only if they may have
 // changed since the last call.
-func (s *webhookService) UnheardEscalations(ctx context.Context) (unheard []*Unheard, organizations int, err error) {
-	return s.unheard(ctx, s.mail)
+func (s *webhookService) EscalationsWithoutRecipient(ctx context.Context) (without []*NoRecipient, organizations int, err error) {
+	return s.noRecipient(ctx, s.mail)
 }
 
-// UnheardEscalations is Service.UnheardEscalations for a command that runs beside the server:
-// its flags say whether the server sends e-mail.
-func (o *Operator) UnheardEscalations(ctx context.Context, mail bool) (unheard []*Unheard, organizations int, err error) {
-	return o.service.unheard(ctx, mail)
+// EscalationsWithoutRecipient is Service.EscalationsWithoutRecipient for a command that runs
+// beside the server: its flags say whether the server sends e-mail.
+func (o *Operator) EscalationsWithoutRecipient(ctx context.Context, mail bool) (without []*NoRecipient, organizations int, err error) {
+	return o.service.noRecipient(ctx, mail)
 }
 
-func (s *webhookService) unheard(ctx context.Context, mail bool) (unheard []*Unheard, organizations int, err error) {
+func (s *webhookService) noRecipient(ctx context.Context, mail bool) (without []*NoRecipient, organizations int, err error) {
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
 		return nil, 0, visible(err)
 	}
 	for _, org := range orgs {
-		found, err := s.unheardIn(ctx, org, mail)
+		found, err := s.noRecipientIn(ctx, org, mail)
 		if err != nil {
 			return nil, 0, err
 		}
 		if found != nil {
-			unheard = append(unheard, found)
+			without = append(without, found)
 		}
 	}
-	return unheard, len(orgs), nil
+	return without, len(orgs), nil
 }
 
-// Unheard reports whether an escalation would reach nobody in the caller's organization; nil
+// NoRecipient reports whether an escalation would reach nobody in the caller's organization; nil
 // if it would reach someone.
-func (s *webhookService) Unheard(ctx context.Context, caller *Caller) (*Unheard, error) {
+func (s *webhookService) NoRecipient(ctx context.Context, caller *Caller) (*NoRecipient, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
@@ -410,10 +410,10 @@ func (s *webhookService) Unheard(ctx context.Context, caller *Caller) (*Unheard,
 	if err != nil {
 		return nil, visible(err)
 	}
-	return s.unheardIn(ctx, org, s.mail)
+	return s.noRecipientIn(ctx, org, s.mail)
 }
 
-func (s *webhookService) unheardIn(ctx context.Context, org *ledger.Organization, mail bool) (*Unheard, error) {
+func (s *webhookService) noRecipientIn(ctx context.Context, org *ledger.Organization, mail bool) (*NoRecipient, error) {
 	approvers := len(org.Settings.FallbackApprovers)
 	if mail && approvers > 0 {
 		return nil, nil
@@ -422,7 +422,7 @@ func (s *webhookService) unheardIn(ctx context.Context, org *ledger.Organization
 	if err != nil || found {
 		return nil, err
 	}
-	return &Unheard{Slug: org.Slug, Approvers: approvers, Mail: mail}, nil
+	return &NoRecipient{Slug: org.Slug, Approvers: approvers, Mail: mail}, nil
 }
 
 // hasEscalationEndpoint reports whether a webhook receives escalations.

@@ -115,7 +115,7 @@ func TestFanOut(t *testing.T) {
 		all, requested := g.hook(), g.hook(string(notify.ApprovalRequested))
 		g.hook(string(notify.ChainCompleted))
 		gone, deleted := g.hook(), g.hook()
-		done(t, g.Jobs().Gone(t.Context(), g.who.id, gone.ID))
+		done(t, g.Jobs().DisableWebhook(t.Context(), g.who.id, gone.ID))
 		done(t, g.DeleteWebhook(t.Context(), g.who.admin, deleted.ID))
 		id := g.record(g.open("fan"), step(t, "deploy", "")).Event.Approval
 		_, deliveries := g.fanOut()
@@ -151,7 +151,7 @@ func TestFanOut(t *testing.T) {
 		}
 		// What is queued for an endpoint that goes is not delivered any more.
 		done(t, g.DeleteWebhook(t.Context(), g.who.admin, all.ID))
-		done(t, g.Jobs().Gone(t.Context(), g.who.id, requested.ID))
+		done(t, g.Jobs().DisableWebhook(t.Context(), g.who.id, requested.ID))
 		for _, job := range deliveries {
 			if job.Kind == service.JobWebhook {
 				_, err := g.Jobs().Delivery(t.Context(), job)
@@ -177,7 +177,7 @@ func TestWebhooksAreActs(t *testing.T) {
 		second := g.hook()
 		g.testHook(hook.ID)
 		for range 2 {
-			done(t, g.Jobs().Gone(t.Context(), g.who.id, hook.ID))
+			done(t, g.Jobs().DisableWebhook(t.Context(), g.who.id, hook.ID))
 			done(t, g.DeleteWebhook(t.Context(), g.who.admin, second.ID))
 		}
 		g.checkActs(t, acts, []wantedAct{

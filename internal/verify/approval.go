@@ -116,7 +116,7 @@ func (v *approvalVerification) signature(ctx context.Context, org ledger.OrgID, 
 	if err != nil {
 		return err
 	}
-	if !evidence.Genuine(keys) {
+	if !evidence.AllAuthentic(keys) {
 		v.check(ledger.CheckSignature, "the registry of signing keys was changed")
 		r.Signature, r.Key = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "registry_failed"}, ledger.KeyNotEvaluated
 		return nil

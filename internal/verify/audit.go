@@ -34,9 +34,9 @@ type AuditReport struct {
 	// Further is a break among the findings, if something else broke first. It is reported
 	// separately so that other tampering cannot hide it.
 	Further *ledger.Break `json:"further_break,omitempty"`
-	// PutBack lists the chains that differ from what was acknowledged, except the one that Break is
-	// about. They are listed separately so that other tampering cannot hide them.
-	PutBack []*ledger.Break `json:"chains_put_back,omitempty"`
+	// RolledBack lists the chains that differ from what was acknowledged, except the one that Break
+	// is about. They are listed separately so that other tampering cannot hide them.
+	RolledBack []*ledger.Break `json:"chains_put_back,omitempty"`
 }
 
 // LedgerAudit is an audit with the state of the head when it started.
@@ -87,7 +87,7 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 		if found == nil && len(back) > 0 {
 			found, back = back[0], back[1:]
 		}
-		report.PutBack = back
+		report.RolledBack = back
 	}
 	if found != nil {
 		report.Status, report.Break = AuditBroken, found

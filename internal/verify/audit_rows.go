@@ -15,7 +15,7 @@ func (a *audit) inspectRollback(ctx context.Context) (*ledger.Break, error) {
 	if err != nil || rollback == nil {
 		return nil, err
 	}
-	if rollback.OfActsAlone() {
+	if rollback.OnlyActs() {
 		return &ledger.Break{Check: ledger.CheckRollback, Detail: fmt.Sprintf(
 			"%d acts were acknowledged, and the audit log of %d is not that one: the database was put back", rollback.ActsAcknowledged, rollback.ActsStored)}, nil
 	}

@@ -54,7 +54,7 @@ type ChainRollback struct {
 	Org     ledger.OrgID
 	Chain   ledger.ChainID
 	Receipt *ledger.ReceiptID // the chain's receipt; nil if it is not sealed
-	Gone    bool              // the chain is not in the database
+	Missing bool              // the chain is not in the database
 	// Budget is the budget whose counter has Chain as its id. It is "" for a chain and for a
 	// missing counter.
 	Budget string
@@ -68,11 +68,11 @@ func (r *ChainRollback) Tampering() *Tampering {
 
 func (r *ChainRollback) String() string {
 	switch {
-	case ledger.IsCounterID(r.Chain.UUID) && r.Gone:
+	case ledger.IsCounterID(r.Chain.UUID) && r.Missing:
 		return fmt.Sprintf("the budget counter %s was acknowledged and is gone", r.Chain)
 	case ledger.IsCounterID(r.Chain.UUID):
 		return fmt.Sprintf("the counter %s of the budget %q is not the one that was acknowledged: it was put back to an earlier state", r.Chain, r.Budget)
-	case r.Gone:
+	case r.Missing:
 		return fmt.Sprintf("the chain %s was acknowledged and is gone", r.Chain)
 	case r.Receipt != nil:
 		return fmt.Sprintf("the chain %s is not the one that was acknowledged: it was put back to an earlier state, and was sealed as receipt %s", r.Chain, r.Receipt)
@@ -104,7 +104,7 @@ func (c *Chains) prove(ctx context.Context, seen *keyring.ChainWatched) (*ChainR
 	back := &ChainRollback{Org: ledger.OrgID{UUID: seen.Org}, Chain: id}
 	record, err := c.store.Chain(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
-		back.Gone = true
+		back.Missing = true
 		return back, nil
 	}
 	if err != nil {

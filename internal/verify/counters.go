@@ -55,7 +55,7 @@ func (c *Chains) proveCounter(ctx context.Context, seen *keyring.ChainWatched) (
 	}
 	record := found[id]
 	if record == nil || record.Org != back.Org {
-		back.Gone = true
+		back.Missing = true
 		return back, nil
 	}
 	counter, err := c.store.ReadCounter(record)

@@ -30,8 +30,8 @@ func newEntriesCache() *cache.Cache[ledger.ChainID, *Entries] {
 	return cache.New[ledger.ChainID, *Entries](maxEntryCache)
 }
 
-// Are reports whether the addenda are exactly what was recorded about an event.
-func (e *Entries) Are(sequence int64, addenda []*ledger.Addendum) bool {
+// Match reports whether the addenda are exactly what was recorded about an event.
+func (e *Entries) Match(sequence int64, addenda []*ledger.Addendum) bool {
 	return slices.EqualFunc(e.bodies[sequence], addenda, func(known [32]byte, a *ledger.Addendum) bool {
 		return known == sha256.Sum256(a.Body)
 	})

@@ -61,7 +61,7 @@ func FindingChanged(name string) *Tampering {
 // RowChanged returns the tampering for a row outside any chain that is not what the service wrote.
 func RowChanged(row *evidence.Failing) *Tampering {
 	done := " was changed outside the service"
-	if row.Old {
+	if row.RolledBack {
 		done = " is older than the audit log says: it was put back"
 	}
 	t := &Tampering{Check: ledger.CheckRegistry, Place: "the " + string(row.Kind) + " " + row.ID + done, Digest: row.Digest[:]}
@@ -101,12 +101,12 @@ func (t *Tampering) About() (kind, subject string) {
 // only the description.
 func (f *Findings) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
 	d := digest{sha256.New()}
-	d.bytes(t.Words())
+	d.bytes(t.DescriptionDigest())
 	var err error
 	switch {
 	case t.Receipt == ledger.ReceiptID{} && t.Approval == ledger.ApprovalID{}:
 		if t.Digest == nil {
-			return t.Words(), nil
+			return t.DescriptionDigest(), nil
 		}
 		d.bytes(t.Digest)
 	case t.Receipt != ledger.ReceiptID{}:
@@ -120,8 +120,8 @@ func (f *Findings) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
 	return d.Sum(nil), nil
 }
 
-// Words returns a digest of the description of the tampering.
-func (t *Tampering) Words() []byte {
+// DescriptionDigest returns a digest of the description of the tampering.
+func (t *Tampering) DescriptionDigest() []byte {
 	sum := sha256.Sum256([]byte(t.Name()))
 	return sum[:]
 }
@@ -297,7 +297,7 @@ func (a *audit) findingActs(ctx context.Context) (acts map[string]findingAct, or
 		if _, known := acts[name]; !known {
 			order = append(order, name)
 		}
-		acts[name] = findingAct{acknowledged: act.Action == ledger.ActTamperingAcknowledge, evidence: evidence.OfFinding(act.Detail)}
+		acts[name] = findingAct{acknowledged: act.Action == ledger.ActTamperingAcknowledge, evidence: evidence.FindingEvidence(act.Detail)}
 		return nil
 	})
 	if errors.Is(err, errBroken) {

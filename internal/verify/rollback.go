@@ -155,9 +155,9 @@ type Rollback struct {
 	OtherLedger bool `json:"other_ledger"`
 }
 
-// OfActsAlone reports whether only the audit log differs: the receipts are those that were
+// OnlyActs reports whether only the audit log differs: the receipts are those that were
 // acknowledged, or none was.
-func (r *Rollback) OfActsAlone() bool {
+func (r *Rollback) OnlyActs() bool {
 	return (r.Acknowledged == 0 || r.Acknowledged == r.Stored) && r.ActsAcknowledged != r.ActsStored
 }
 

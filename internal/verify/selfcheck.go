@@ -25,40 +25,40 @@ const (
 	maxOpen      = 20_000  // open chains compared with the watch; Chains.ProveDue covers the rest in turns
 )
 
-// CheckPlace is the progress of a round of self-checks.
-type CheckPlace struct {
+// CheckProgress is the progress of a round of self-checks.
+type CheckProgress struct {
 	From     int64 // the first receipt to read; its link to the previous one was checked
-	Looked   int64 // the last receipt whose chain was checked
-	Told     int64 // breaks reported for the first time in this round
+	Checked  int64 // the last receipt whose chain was checked
+	Notified int64 // breaks reported for the first time in this round
 	Reminded int64 // breaks reported again
 }
 
 // Reporter stores findings and notifies an organization of them.
 type Reporter interface {
-	// Keep stores a finding and reports whether it is open: nobody has acknowledged it.
-	Keep(ctx context.Context, org ledger.OrgID, t *Tampering) (open bool, err error)
-	// Untold returns the name under which to report a finding, or "" if it was reported recently.
+	// Save stores a finding and reports whether it is open: nobody has acknowledged it.
+	Save(ctx context.Context, org ledger.OrgID, t *Tampering) (open bool, err error)
+	// DueNotice returns the name under which to report a finding, or "" if it was reported recently.
 	// again says whether it was ever reported before.
-	Untold(ctx context.Context, org ledger.OrgID, t *Tampering) (name string, again bool, err error)
-	// Tell reports a finding under a name returned by Untold.
-	Tell(ctx context.Context, org ledger.OrgID, t *Tampering, name string) error
+	DueNotice(ctx context.Context, org ledger.OrgID, t *Tampering) (name string, again bool, err error)
+	// Notify reports a finding under a name returned by DueNotice.
+	Notify(ctx context.Context, org ledger.OrgID, t *Tampering, name string) error
 }
 
-// LookOver checks the next part of a ledger and reports what is broken. It returns where the next
+// CheckNext checks the next part of a ledger and reports what is broken. It returns where the next
 // part starts and whether this one reached the end.
-func (j *Judge) LookOver(ctx context.Context, org *ledger.Organization, place CheckPlace, report Reporter) (CheckPlace, bool, error) {
+func (j *Judge) CheckNext(ctx context.Context, org *ledger.Organization, place CheckProgress, report Reporter) (CheckProgress, bool, error) {
 	a := j.newAudit(org)
 	a.maxAnchors, a.maxActs, a.maxChains, a.maxCounted = maxAnchors, maxActs, maxOpen, maxCounted
-	c := &check{audit: a, CheckPlace: place, report: report}
+	c := &check{audit: a, CheckProgress: place, report: report}
 	done, err := c.run(ctx)
-	return c.CheckPlace, done, err
+	return c.CheckProgress, done, err
 }
 
 // check is one part of a self-check.
 type check struct {
 	*audit
-	CheckPlace
-	start   CheckPlace // place at the start of this part
+	CheckProgress
+	start   CheckProgress // place at the start of this part
 	until   ledger.Time
 	counted int64 // receipts according to the head
 	report  Reporter
@@ -74,8 +74,8 @@ func (c *check) run(ctx context.Context) (done bool, err error) {
 	if head != nil {
 		c.counted = head.Count
 	}
-	c.start, c.until = c.CheckPlace, c.now().Add(checkTimeout)
-	if c.start == (CheckPlace{From: 1}) {
+	c.start, c.until = c.CheckProgress, c.now().Add(checkTimeout)
+	if c.start == (CheckProgress{From: 1}) {
 		// This comes first, because storing a finding of this round may restore a deleted row.
 		if err := c.inspectEach(ctx, c.boundedFindings); err != nil {
 			return false, err
@@ -84,7 +84,7 @@ func (c *check) run(ctx context.Context) (done bool, err error) {
 	for first := true; first || c.From-c.start.From < maxChecked && !c.expired(); first = false {
 		done, err := c.slice(ctx)
 		switch {
-		case err != nil && c.CheckPlace != c.start:
+		case err != nil && c.CheckProgress != c.start:
 			return false, nil
 		case err != nil || done:
 			return err == nil, err
@@ -118,7 +118,7 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 	case !all:
 		return false, nil
 	case linked.found != nil:
-		return false, c.skipPast(ctx, linked.found, max(linked.found.Sequence+1, linked.next), c.Looked)
+		return false, c.skipPast(ctx, linked.found, max(linked.found.Sequence+1, linked.next), c.Checked)
 	}
 	c.From = max(linked.walk.Checked, 1)
 	if linked.walk.Checked < newest {
@@ -164,7 +164,7 @@ func (c *check) skipPast(ctx context.Context, found *ledger.Break, from, checked
 	if err != nil {
 		return err
 	}
-	open, err := c.report.Keep(ctx, c.org.ID, t)
+	open, err := c.report.Save(ctx, c.org.ID, t)
 	if err != nil {
 		return err
 	}
@@ -173,24 +173,24 @@ func (c *check) skipPast(ctx context.Context, found *ledger.Break, from, checked
 			return err
 		}
 	}
-	c.From, c.Looked = from, checked
+	c.From, c.Checked = from, checked
 	return nil
 }
 
 // reportLimited reports a finding unless this round has reported enough.
 func (c *check) reportLimited(ctx context.Context, t *Tampering) error {
-	name, again, err := c.report.Untold(ctx, c.org.ID, t)
+	name, again, err := c.report.DueNotice(ctx, c.org.ID, t)
 	if err != nil || name == "" {
 		return err
 	}
-	count := &c.Told
+	count := &c.Notified
 	if again {
 		count = &c.Reminded
 	}
 	if *count >= maxReported {
 		return nil
 	}
-	if err := c.report.Tell(ctx, c.org.ID, t, name); err != nil {
+	if err := c.report.Notify(ctx, c.org.ID, t, name); err != nil {
 		return err
 	}
 	*count++
@@ -255,13 +255,13 @@ func (c *check) firstStored(ctx context.Context, from, newest int64) (int64, err
 // something to report or the time is up. It advances after each.
 func (c *check) chains(ctx context.Context, seen []sealedChain) (all bool, found *ledger.Break, err error) {
 	for i := range seen {
-		if seen[i].sequence <= c.Looked {
+		if seen[i].sequence <= c.Checked {
 			continue
 		}
 		if found, err := c.inspectTimed(ctx, &seen[i]); found != nil || err != nil {
 			return false, found, err
 		}
-		c.From, c.Looked = seen[i].sequence, seen[i].sequence
+		c.From, c.Checked = seen[i].sequence, seen[i].sequence
 		if c.expired() {
 			return false, nil, nil
 		}
@@ -277,7 +277,7 @@ func (c *check) inspectTimed(ctx context.Context, sealed *sealedChain) (*ledger.
 	timed, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	found, err := c.inspectSealed(timed, sealed)
-	if err == nil || timed.Err() == nil || ctx.Err() != nil || c.CheckPlace != c.start {
+	if err == nil || timed.Err() == nil || ctx.Err() != nil || c.CheckProgress != c.start {
 		return found, err
 	}
 	c.log.Warn("a chain takes too long to check and was passed by: run countersign audit", "chain", sealed.chain.String())
@@ -358,13 +358,13 @@ func (c *check) reportFinding(ctx context.Context, found *ledger.Break) error {
 	if err != nil {
 		return err
 	}
-	open, err := c.report.Keep(ctx, c.org.ID, t)
+	open, err := c.report.Save(ctx, c.org.ID, t)
 	if err != nil || !open {
 		return err
 	}
-	name, _, err := c.report.Untold(ctx, c.org.ID, t)
+	name, _, err := c.report.DueNotice(ctx, c.org.ID, t)
 	if err != nil || name == "" {
 		return err
 	}
-	return c.report.Tell(ctx, c.org.ID, t, name)
+	return c.report.Notify(ctx, c.org.ID, t, name)
 }

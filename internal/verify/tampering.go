@@ -34,8 +34,8 @@ func (t *Tampering) Name() string {
 	return "tampering/" + hex.EncodeToString(h.Sum(nil))
 }
 
-// Proven returns the tampering that a verification proves, or nil if nothing failed.
-func Proven(v *ledger.Verification) *Tampering {
+// FromVerification returns the tampering that a verification proves, or nil if nothing failed.
+func FromVerification(v *ledger.Verification) *Tampering {
 	overall, reason := v.Conclude()
 	if overall != ledger.VerdictFailed {
 		return nil

@@ -68,7 +68,7 @@ func (w *Worker) newChores() []*chore {
 		{name: "bury jobs that must not run", every: sweepEvery, do: w.jobs.Sweep, next: now.Add(sweepEvery)},
 		{name: "queue lost deadlines", every: queueEvery, do: w.Service.QueueDeadlines, next: now},
 		{name: "queue the self-checks of the ledgers", every: queueEvery, do: w.queueChecks, next: now},
-		{name: "check overdue ledgers", every: overdueEvery, do: w.lookOverdue, next: now},
+		{name: "check overdue ledgers", every: overdueEvery, do: w.checkOverdue, next: now},
 		{name: "queue the search for abandoned chains", every: queueEvery, do: w.Service.QueueAbandonment, next: now},
 	}
 	if w.submitter != nil {
@@ -150,11 +150,11 @@ func (w *Worker) countFindings(ctx context.Context) error {
 	return err
 }
 
-// lookOverdue reports how long ago a ledger was last checked completely.
-func (w *Worker) lookOverdue(ctx context.Context) error {
-	age, err := w.Service.LookOverdue(ctx, w.CheckEvery)
+// checkOverdue reports how long ago a ledger was last checked completely.
+func (w *Worker) checkOverdue(ctx context.Context) error {
+	age, err := w.Service.CheckOverdue(ctx, w.CheckEvery)
 	if err == nil {
-		w.Meter.LedgersLookedOver(age)
+		w.Meter.LedgerCheckAge(age)
 	}
 	return err
 }

@@ -38,8 +38,8 @@ func (w *Worker) post(ctx context.Context, job *service.Job) error {
 	if err := w.jobs.LogDelivery(ctx, job, d, attempt); err != nil {
 		w.Log.Warn("an attempt to deliver is missing in the log of its webhook", "reason", reason(err))
 	}
-	if err = attempt.Err; notify.Gone(err) {
-		if err := w.jobs.Gone(ctx, job.Org, d.Webhook.ID); err != nil {
+	if err = attempt.Err; notify.EndpointGone(err) {
+		if err := w.jobs.DisableWebhook(ctx, job.Org, d.Webhook.ID); err != nil {
 			w.Log.Warn("a webhook that answered 410 could not be disabled: the next delivery tries again", "reason", reason(err))
 		}
 	}
@@ -55,7 +55,7 @@ func (w *Worker) try(ctx context.Context, job *service.Job, d *service.Delivery)
 	if trial, may := w.endpoints.begin(d.Webhook.ID); may {
 		to := notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{d.Secret}}
 		a.Code, a.Err = w.Webhooks.Deliver(ctx, to, d.MessageID, a.At, d.Notice)
-		w.endpoints.end(d.Webhook.ID, trial, notify.Silent(a.Err))
+		w.endpoints.end(d.Webhook.ID, trial, notify.TimedOut(a.Err))
 	} else {
 		a.Err = errHanging
 	}

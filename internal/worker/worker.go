@@ -61,9 +61,9 @@ type Meter interface {
 	// WitnessesDisagree receives the number of logs of which a witness has cosigned another
 	// history.
 	WitnessesDisagree(logs int)
-	// LedgersLookedOver receives how long ago this process last saw a self-check of a ledger
+	// LedgerCheckAge receives how long ago this process last saw a self-check of a ledger
 	// finish, for the ledger for which that is longest.
-	LedgersLookedOver(age time.Duration)
+	LedgerCheckAge(age time.Duration)
 }
 
 const (
@@ -266,4 +266,4 @@ func (silentMeter) Submitted(string, string)    {}
 func (silentMeter) WitnessesDisagree(int)       {}
 func (silentMeter) ChainsRemembered(int, int64) {}
 
-func (silentMeter) LedgersLookedOver(time.Duration) {}
+func (silentMeter) LedgerCheckAge(time.Duration) {}

@@ -208,7 +208,7 @@ func (m *meter) JobRetried(kind string)               { m.add(kind+" retried", 1
 func (m *meter) JobBuried(kind string)                { m.add(kind+" buried", 1) }
 func (m *meter) AnchorMoved(method, standing string)  { m.add(method+" "+standing, 1) }
 func (m *meter) RolledBack(organizations int)         { m.set("rolled back", int64(organizations)) }
-func (m *meter) LedgersLookedOver(age time.Duration)  { m.set("age", int64(age)) }
+func (m *meter) LedgerCheckAge(age time.Duration)     { m.set("age", int64(age)) }
 func (m *meter) ChainsRemembered(chains int, _ int64) { m.set("chains", int64(chains)) }
 func (m *meter) TamperingOpen(findings int)           { m.set("tampering", int64(findings)) }
 func (m *meter) Submitted(witness, result string)     { m.add(witness+" "+result, 1) }

@@ -250,27 +250,27 @@ func (e *examination) escalation(ctx context.Context) finding {
 		return skipped("the store cannot be opened with its keys")
 	}
 	defer o.Close()
-	unheard, organizations, err := o.Operator().UnheardEscalations(ctx, mailer != nil)
+	without, organizations, err := o.Operator().EscalationsWithoutRecipient(ctx, mailer != nil)
 	if err != nil {
 		return failed("%v", err)
 	}
-	if len(unheard) == 0 {
+	if len(without) == 0 {
 		return ok("somebody is told in all of %s", cli.Count(organizations, "organization"))
 	}
-	return warning("%s", unheardText(unheard))
+	return warning("%s", noRecipientText(without))
 }
 
-// unheardText names the first few organizations, because there may be many.
-func unheardText(unheard []*service.Unheard) string {
+// noRecipientText names the first few organizations, because there may be many.
+func noRecipientText(without []*service.NoRecipient) string {
 	const most = 3
 	var b strings.Builder
-	for i, u := range unheard[:min(len(unheard), most)] {
+	for i, u := range without[:min(len(without), most)] {
 		if i > 0 {
 			b.WriteString("; ")
 		}
 		fmt.Fprintf(&b, "in %s nobody is told when an approval escalates, as %s: %s", cli.Quoted(u.Slug, cli.MaxSlug), u.Why(), u.Remedy())
 	}
-	if more := len(unheard) - most; more > 0 {
+	if more := len(without) - most; more > 0 {
 		fmt.Fprintf(&b, "; and likewise in %d more", more)
 	}
 	return b.String() + " (give this command the server's flags or variables, so that it knows of the mail server)"

@@ -190,7 +190,7 @@ func (c *AuditCommand) print(p *cli.Process, result *AuditResult) error {
 			if line.Further != nil {
 				fmt.Fprintf(p.Out, "%s: and BROKEN at %s\n", cli.Quoted(line.Organization, cli.MaxSlug), breakText(line.Further))
 			}
-			for _, chain := range line.PutBack {
+			for _, chain := range line.RolledBack {
 				fmt.Fprintf(p.Out, "%s: and BROKEN at %s\n", cli.Quoted(line.Organization, cli.MaxSlug), breakText(chain))
 			}
 		default:

@@ -55,7 +55,7 @@ type rolledBackChain struct {
 	Chain        string    `json:"chain_id,omitempty"`
 	Counter      string    `json:"budget_counter_id,omitempty"`
 	Receipt      string    `json:"receipt_id,omitempty"` // the chain's receipt
-	Gone         bool      `json:"gone"`
+	Missing      bool      `json:"gone"`
 
 	found *verify.ChainRollback
 }
@@ -84,7 +84,7 @@ func findChains(p *cli.Process, o *cli.Opened, org string) ([]rolledBackChain, e
 	}
 	var chains []rolledBackChain
 	for _, back := range found {
-		chain := rolledBackChain{Organization: slugs[back.Org], ID: back.Org.UUID, Chain: back.Chain.String(), Gone: back.Gone, found: back}
+		chain := rolledBackChain{Organization: slugs[back.Org], ID: back.Org.UUID, Chain: back.Chain.String(), Missing: back.Missing, found: back}
 		if ledger.IsCounterID(back.Chain.UUID) {
 			chain.Chain, chain.Counter = "", chain.Chain
 		}

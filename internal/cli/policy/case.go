@@ -108,7 +108,7 @@ func caseBudgets(compiled *ledger.Policy, used canon.Value, org *ledger.Organiza
 	for _, applied := range org.Settings.Applying(org.ID, subject, action, caseTime, compiled.Budgets) {
 		counter := ledger.NewBudgetCounter(applied.Key, applied.Label)
 		counter.Spent = spent[applied.Budget.Name]
-		standings = append(standings, applied.Stand(action, counter))
+		standings = append(standings, applied.Standing(action, counter))
 	}
 	return standings, nil
 }
