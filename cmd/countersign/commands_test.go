@@ -229,10 +229,10 @@ func TestDoctorWarnsOfEscalationsThatReachNobody(t *testing.T) {
 				}
 			}
 		}
-		check("!", []string{"in default nobody is told when an approval escalates", "name fallback approvers", "--smtp-url-file", "1 warning"})
+		check("!", []string{"in default nobody is notified when an approval escalates", "name fallback approvers", "--smtp-url-file", "1 warning"})
 		server.admin(t).call(t, http.MethodPatch, "/v1/organization", `{"fallback_approvers":["ceo@example.com"]}`, new(json.RawMessage))
 		check("!", []string{"no mail server to reach them by"})
-		check("✓", []string{"somebody is told in all of 1 organization"}, "--smtp-url-file", smtp)
+		check("✓", []string{"somebody is notified in all of 1 organization"}, "--smtp-url-file", smtp)
 		server.admin(t).call(t, http.MethodPost, "/v1/webhooks", `{"url":"https://hooks.example.com/x"}`, new(json.RawMessage))
 		check("✓", nil)
 	})

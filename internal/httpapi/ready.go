@@ -296,14 +296,14 @@ func rollbackDetail(found []verify.Rollback) string {
 
 // escalationCheck says in how many organizations an approval that escalates would reach nobody.
 func (a *API) escalationCheck(ctx context.Context) (readinessCheck, error) {
-	unheard, organizations, err := a.service.EscalationsWithoutRecipient(ctx)
+	without, organizations, err := a.service.EscalationsWithoutRecipient(ctx)
 	switch {
 	case err != nil:
 		return unknownCheck("escalation"), err
-	case len(unheard) > 0:
+	case len(without) > 0:
 		return readinessCheck{
-			Name: "escalation", Status: "degraded", reason: &readinessReason{reasonEscalation, len(unheard)},
-			Detail: fmt.Sprintf("in %d of %d organizations nobody is notified when an approval escalates: see countersign doctor", len(unheard), organizations),
+			Name: "escalation", Status: "degraded", reason: &readinessReason{reasonEscalation, len(without)},
+			Detail: fmt.Sprintf("in %d of %d organizations nobody is notified when an approval escalates: see countersign doctor", len(without), organizations),
 		}, nil
 	}
 	return readinessCheck{Name: "escalation", Status: "ok"}, nil

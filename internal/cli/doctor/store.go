@@ -255,7 +255,7 @@ func (e *examination) escalation(ctx context.Context) finding {
 		return failed("%v", err)
 	}
 	if len(without) == 0 {
-		return ok("somebody is told in all of %s", cli.Count(organizations, "organization"))
+		return ok("somebody is notified in all of %s", cli.Count(organizations, "organization"))
 	}
 	return warning("%s", noRecipientText(without))
 }
@@ -268,7 +268,7 @@ func noRecipientText(without []*service.NoRecipient) string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "in %s nobody is told when an approval escalates, as %s: %s", cli.Quoted(u.Slug, cli.MaxSlug), u.Why(), u.Remedy())
+		fmt.Fprintf(&b, "in %s nobody is notified when an approval escalates, as %s: %s", cli.Quoted(u.Slug, cli.MaxSlug), u.Why(), u.Remedy())
 	}
 	if more := len(without) - most; more > 0 {
 		fmt.Fprintf(&b, "; and likewise in %d more", more)
