@@ -69,7 +69,7 @@ func TestAuthorityOutOfReachForDays(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
 		authority := w.stamper()
-		authority.respond(http.StatusServiceUnavailable)
+		authority.server.Refuse(http.StatusServiceUnavailable)
 		w.anchors = worker.Anchoring{Authority: authority}
 		id := w.decided()
 		running := w.worker(w.service, nil, nil)
@@ -79,7 +79,7 @@ func TestAuthorityOutOfReachForDays(t *testing.T) {
 			w.clock.Advance(6 * time.Hour)
 		}
 		w.queue(1, 0) // the anchor; the deadline has long passed
-		authority.respond(0)
+		authority.server.Refuse(0)
 		w.run(w.worker(w.serve(open()), nil, nil)) // after a restart
 		w.wantTSA(id, ledger.AnchorVerified, "")
 		w.queue(0, 0)
@@ -95,7 +95,7 @@ func TestAuthorityThatRefuses(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
 		authority := w.stamper()
-		authority.respond(http.StatusForbidden)
+		authority.server.Refuse(http.StatusForbidden)
 		w.anchors = worker.Anchoring{Authority: authority}
 		id := w.decided()
 		running := w.worker(w.service, nil, nil)
@@ -106,7 +106,7 @@ func TestAuthorityThatRefuses(t *testing.T) {
 			w.run(running)
 		}
 		w.wantTSA(id, ledger.AnchorFailed, "refused")
-		if n := authority.requests(); n != 4 {
+		if n := authority.server.Requests(); n != 4 {
 			t.Errorf("it was asked %d times", n)
 		}
 		w.queue(0, 1) // the deadline has passed
@@ -248,7 +248,7 @@ func TestHeadsAreAnchoredHourly(t *testing.T) {
 		ticks <- w.clock.Now()
 		ticks <- w.clock.Now()
 		running.Stop(t.Context())
-		if n := authority.requests(); n != 2 {
+		if n := authority.server.Requests(); n != 2 {
 			t.Errorf("%d requests for two heads", n)
 		}
 	})

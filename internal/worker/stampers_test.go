@@ -2,19 +2,10 @@ package worker_test
 
 import (
 	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
-	"io"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -23,59 +14,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/digitorus/timestamp"
-
 	"countersign/internal/anchor"
+	"countersign/internal/anchor/anchortest"
 	"countersign/internal/servicetest"
 )
 
-// stamper is an RFC 3161 authority on a real port, made with a library other than the one under
-// test.
+// stamper is a timestamp authority, and the client for it.
 type stamper struct {
 	*anchor.Authority
+	server *anchortest.Authority
 	trust  *anchor.Trust
-	mu     sync.Mutex
-	status int // HTTP status instead of a token; 0: a token
-	asked  int
 }
 
 func newStamper(t *testing.T, clock *servicetest.Clock) *stamper {
 	t.Helper()
-	certificate, key := timestampCertificate(t, clock.Now())
-	s := &stamper{}
-	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		status := s.status
-		s.asked++
-		s.mu.Unlock()
-		if status != 0 {
-			answer.WriteHeader(status)
-			return
-		}
-		data, _ := io.ReadAll(r.Body)
-		request, err := timestamp.ParseRequest(data)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		stamp := timestamp.Timestamp{
-			HashAlgorithm: request.HashAlgorithm, HashedMessage: request.HashedMessage, Nonce: request.Nonce,
-			AddTSACertificate: request.Certificates, Time: clock.Now(), Policy: asn1.ObjectIdentifier{1, 2, 3, 4},
-		}
-		reply, err := stamp.CreateResponseWithOpts(certificate, key, crypto.SHA256)
-		if err != nil {
-			t.Error(err)
-		}
-		answer.Header().Set("Content-Type", "application/timestamp-reply")
-		_, _ = answer.Write(reply)
-	}))
-	t.Cleanup(server.Close)
+	s := &stamper{server: anchortest.Start(t, anchortest.Options{Now: clock.Now})}
 	var err error
-	roots := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
-	if s.trust, err = anchor.ParseTrust(roots); err != nil {
+	if s.trust, err = anchor.ParseTrust(s.server.Roots); err != nil {
 		t.Fatal(err)
 	}
-	if s.Authority, err = anchor.NewAuthority(anchor.AuthorityConfig{URL: server.URL + "/planted-path", Roots: roots}); err != nil {
+	if s.Authority, err = anchor.NewAuthority(anchor.AuthorityConfig{URL: s.server.URL + "/planted-path", Roots: s.server.Roots}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -87,45 +45,6 @@ func (w *world) stamper() *stamper {
 	s := newStamper(w.t, w.clock)
 	w.believes.Trust = s.trust
 	return s
-}
-
-// respond sets the status of responses; 0 for tokens.
-func (s *stamper) respond(status int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status = status
-}
-
-func (s *stamper) requests() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.asked
-}
-
-func timestampCertificate(t *testing.T, now time.Time) (*x509.Certificate, crypto.Signer) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	usage, err := asn1.Marshal([]asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Authority"}, KeyUsage: x509.KeyUsageDigitalSignature,
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0), BasicConstraintsValid: true,
-		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Critical: true, Value: usage}},
-	}
-	data, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certificate, key
 }
 
 // calendar is an OpenTimestamps calendar on a real port. It confirms each digest in its own block,

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,8 +30,9 @@ const (
 
 // Options are the differences between authorities.
 type Options struct {
-	IncludeChain bool // answers include all certificates except the root
-	Status       int  // HTTP status of an answer; 0 means 200
+	IncludeChain bool             // answers include all certificates except the root
+	Status       int              // HTTP status of an answer; 0 means 200
+	Now          func() time.Time // the authority's clock; nil means time.Now
 }
 
 // Authority runs until its test ends.
@@ -39,6 +41,8 @@ type Authority struct {
 	Roots []byte // PEM
 
 	options      Options
+	requests     atomic.Int64
+	refusal      atomic.Int64 // HTTP status of answers without a token; 0: none
 	signer       *x509.Certificate
 	key          crypto.Signer
 	intermediate *x509.Certificate
@@ -47,16 +51,19 @@ type Authority struct {
 // Start creates the authority's certificates, including a root and an intermediate, and serves.
 func Start(t testing.TB, options Options) *Authority {
 	t.Helper()
+	if options.Now == nil {
+		options.Now = time.Now
+	}
 	a := &Authority{options: options}
-	root, rootKey := certify(t, &x509.Certificate{Subject: pkix.Name{CommonName: "Test TSA Root"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
+	root, rootKey := a.certify(t, &x509.Certificate{Subject: pkix.Name{CommonName: "Test TSA Root"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
 	var intermediateKey crypto.Signer
-	a.intermediate, intermediateKey = certify(t,
+	a.intermediate, intermediateKey = a.certify(t,
 		&x509.Certificate{Subject: pkix.Name{CommonName: "Test TSA Intermediate"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign}, root, rootKey)
 	usage, err := asn1.Marshal([]asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}}) // only timeStamping
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.signer, a.key = certify(t, &x509.Certificate{
+	a.signer, a.key = a.certify(t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: Name}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Critical: true, Value: usage}},
 	}, a.intermediate, intermediateKey)
@@ -69,14 +76,14 @@ func Start(t testing.TB, options Options) *Authority {
 	return a
 }
 
-func certify(t testing.TB, wanted, issuer *x509.Certificate, issuerKey crypto.Signer) (*x509.Certificate, crypto.Signer) {
+func (a *Authority) certify(t testing.TB, wanted, issuer *x509.Certificate, issuerKey crypto.Signer) (*x509.Certificate, crypto.Signer) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wanted.SerialNumber = randomNumber(t)
-	wanted.NotBefore, wanted.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	wanted.NotBefore, wanted.NotAfter = a.options.Now().Add(-time.Hour), a.options.Now().AddDate(1, 0, 0)
 	wanted.BasicConstraintsValid = true
 	if issuer == nil {
 		issuer, issuerKey = wanted, key
@@ -101,7 +108,18 @@ func randomNumber(t testing.TB) *big.Int {
 	return number
 }
 
+// Refuse makes the authority answer with an HTTP status and no token; 0 ends that.
+func (a *Authority) Refuse(status int) { a.refusal.Store(int64(status)) }
+
+// Requests returns the number of requests so far.
+func (a *Authority) Requests() int { return int(a.requests.Load()) }
+
 func (a *Authority) serve(t testing.TB, w http.ResponseWriter, r *http.Request) {
+	a.requests.Add(1)
+	if status := a.refusal.Load(); status != 0 {
+		w.WriteHeader(int(status))
+		return
+	}
 	query, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err != nil {
 		t.Errorf("timestamp authority: read the request: %v", err)
@@ -114,7 +132,7 @@ func (a *Authority) serve(t testing.TB, w http.ResponseWriter, r *http.Request) 
 	}
 	stamp := timestamp.Timestamp{
 		HashAlgorithm: request.HashAlgorithm, HashedMessage: request.HashedMessage, Nonce: request.Nonce,
-		Time: time.Now(), Policy: request.TSAPolicyOID, SerialNumber: randomNumber(t), Accuracy: time.Second,
+		Time: a.options.Now(), Policy: request.TSAPolicyOID, SerialNumber: randomNumber(t), Accuracy: time.Second,
 		AddTSACertificate: request.Certificates,
 	}
 	if stamp.Policy == nil {
