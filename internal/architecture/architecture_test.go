@@ -23,27 +23,20 @@ func TestImportsRunOneWay(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	used := make(map[string]map[string]bool) // by importing package, what it imports of this module
-	for _, tree := range []string{"api", "cmd", "docs", "internal"} {
-		for _, file := range sourceFiles(t, tree) {
-			source, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, violation := range check(t, file, string(source)) {
-				t.Errorf("%s: %s", file, violation)
-			}
-			checked++
-			name := packageName(path.Dir(file))
-			if used[name] == nil {
-				used[name] = make(map[string]bool)
-			}
-			for imported := range importsOf(parse(t, file, string(source))) {
-				if own, ok := strings.CutPrefix(imported, modulePath); ok {
-					used[name][packageName(own)] = true
-				}
+	eachSource(t, func(file, name string, parsed *ast.File) {
+		for _, violation := range check(name, parsed) {
+			t.Errorf("%s: %s", file, violation)
+		}
+		checked++
+		if used[name] == nil {
+			used[name] = make(map[string]bool)
+		}
+		for imported := range importsOf(parsed) {
+			if own, ok := strings.CutPrefix(imported, modulePath); ok {
+				used[name][packageName(own)] = true
 			}
 		}
-	}
+	})
 	for name, rule := range packages {
 		for _, allowed := range rule.may {
 			if allowed != everything && !used[name][allowed] {
@@ -53,6 +46,20 @@ func TestImportsRunOneWay(t *testing.T) {
 	}
 	if checked == 0 {
 		t.Fatalf("found no source file: is %q still the module's root?", root)
+	}
+}
+
+// eachSource visits the non-test Go files of the module, each with the table's name of its package.
+func eachSource(t *testing.T, visit func(file, name string, parsed *ast.File)) {
+	t.Helper()
+	for _, tree := range []string{"api", "cmd", "docs", "internal"} {
+		for _, file := range sourceFiles(t, tree) {
+			source, err := os.ReadFile(filepath.Join(root, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			visit(file, packageName(path.Dir(file)), parse(t, file, string(source)))
+		}
 	}
 }
 
@@ -93,11 +100,8 @@ func parse(t *testing.T, file, source string) *ast.File {
 	return parsed
 }
 
-// check holds one source file against the tables and returns what it breaks.
-func check(t *testing.T, file, source string) []string {
-	t.Helper()
-	parsed := parse(t, file, source)
-	name := packageName(path.Dir(file))
+// check holds one source file of a package against the tables and returns what it breaks.
+func check(name string, parsed *ast.File) []string {
 	rule, known := packages[name]
 	if !known {
 		return []string{"package " + name + " has no import rule: add it to the table in internal/architecture/rules_test.go"}

@@ -1,6 +1,8 @@
 package architecture
 
 import (
+	"go/ast"
+	"path"
 	"strings"
 	"testing"
 )
@@ -9,10 +11,7 @@ import (
 // of violation is shown to it once.
 func TestCheckFindsEachKindOfViolation(t *testing.T) {
 	t.Parallel()
-	cases := []struct {
-		name, file, source string
-		want               string // part of the only violation; none when empty
-	}{
+	checkViolations(t, check, []violationCase{
 		{"downwards", "internal/ledger/a.go", `import "countersign/internal/canon"`, ""},
 		{"upwards", "internal/canon/a.go", `import "countersign/internal/ledger"`, "imports ledger"},
 		{"sideways", "internal/httpapi/a.go", `import "countersign/internal/console"`, "imports console"},
@@ -35,11 +34,22 @@ func TestCheckFindsEachKindOfViolation(t *testing.T) {
 		{"clock elsewhere", "internal/worker/a.go", "import \"time\"\nvar now = time.Now()", ""},
 		{"time without the clock", "internal/ledger/a.go", "import \"time\"\nvar day = 24 * time.Hour", ""},
 		{"unknown package", "internal/surprise/a.go", "", "add it to the table"},
-	}
+	})
+}
+
+// violationCase is a file with the violation that a check finds in it.
+type violationCase struct {
+	name, file, source string
+	want               string // part of the only violation; none when empty
+}
+
+// checkViolations shows each file to a check.
+func checkViolations(t *testing.T, check func(name string, parsed *ast.File) []string, cases []violationCase) {
+	t.Helper()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got := check(t, c.file, "package a\n"+c.source)
+			got := check(packageName(path.Dir(c.file)), parse(t, c.file, "package a\n"+c.source))
 			switch {
 			case c.want == "" && len(got) != 0:
 				t.Errorf("got %q, want no violation", got)

@@ -3,9 +3,6 @@ package architecture
 import (
 	"fmt"
 	"go/ast"
-	"os"
-	"path"
-	"path/filepath"
 	"testing"
 )
 
@@ -28,15 +25,7 @@ var largeTypes = map[string]string{
 func TestTypesHaveFewMethods(t *testing.T) {
 	t.Parallel()
 	count := make(methodCount)
-	for _, tree := range []string{"api", "cmd", "docs", "internal"} {
-		for _, file := range sourceFiles(t, tree) {
-			source, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			count.add(path.Dir(file), parse(t, file, string(source)))
-		}
-	}
+	eachSource(t, func(_, name string, parsed *ast.File) { count.add(name, parsed) })
 	for _, violation := range count.violations(largeTypes) {
 		t.Error(violation)
 	}
@@ -48,12 +37,12 @@ func TestManyMethodsAreFound(t *testing.T) {
 	t.Parallel()
 	count := make(methodCount)
 	for i := range maxMethods {
-		count.add("internal/a", parse(t, "a.go", fmt.Sprintf("package a\nfunc (x *wide[K, V]) m%d() {}\nfunc (x narrow) m%d() {}\nfunc m%d() {}", i, i, i)))
+		count.add("a", parse(t, "a.go", fmt.Sprintf("package a\nfunc (x *wide[K, V]) m%d() {}\nfunc (x narrow) m%d() {}\nfunc m%d() {}", i, i, i)))
 	}
 	if got := count.violations(nil); len(got) != 0 {
 		t.Errorf("got %q at the limit, want no violation", got)
 	}
-	count.add("internal/a", parse(t, "b.go", "package a\nfunc (wide[K, V]) last() {}"))
+	count.add("a", parse(t, "b.go", "package a\nfunc (wide[K, V]) last() {}"))
 	if got := count.violations(nil); len(got) != 1 {
 		t.Errorf("got %q, want one violation", got)
 	}
@@ -68,10 +57,10 @@ func TestManyMethodsAreFound(t *testing.T) {
 // methodCount counts the methods of each type, which is named with its package.
 type methodCount map[string]int
 
-func (c methodCount) add(folder string, file *ast.File) {
+func (c methodCount) add(name string, file *ast.File) {
 	for _, declaration := range file.Decls {
 		if function, ok := declaration.(*ast.FuncDecl); ok && function.Recv != nil {
-			c[packageName(folder)+"."+receiverName(function.Recv.List[0].Type)]++
+			c[name+"."+receiverName(function.Recv.List[0].Type)]++
 		}
 	}
 }

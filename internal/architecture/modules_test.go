@@ -1,8 +1,8 @@
 package architecture
 
 import (
+	"go/ast"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,21 +29,15 @@ func TestModulesOnlyForTestsAreMarked(t *testing.T) {
 	}
 	modules := parseModules(t, string(text))
 	used := make(map[string]bool) // the modules that code other than tests imports
-	for _, tree := range []string{"api", "cmd", "docs", "internal"} {
-		for _, file := range sourceFiles(t, tree) {
-			source, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			imported, violations := modules.check(t, file, string(source))
-			for _, violation := range violations {
-				t.Errorf("%s: %s", file, violation)
-			}
-			for _, module := range imported {
-				used[module] = true
-			}
+	eachSource(t, func(file, name string, parsed *ast.File) {
+		imported, violations := modules.check(name, parsed)
+		for _, violation := range violations {
+			t.Errorf("%s: %s", file, violation)
 		}
-	}
+		for _, module := range imported {
+			used[module] = true
+		}
+	})
 	for module, testOnly := range modules {
 		if !testOnly && !used[module] {
 			t.Errorf("go.mod: only tests import %s: move it to the block that says so", module)
@@ -56,10 +50,11 @@ func TestModuleCheckFindsEachKindOfViolation(t *testing.T) {
 	t.Parallel()
 	modules := parseModules(t, "module a\n\nrequire (\n\texample.com/used v1.0.0\n)\n\n"+
 		testOnlyMark+" More words.\nrequire (\n\texample.com/referee v1.0.0\n\texample.com/used/inner v1.0.0\n)\n")
-	cases := []struct {
-		name, file, source string
-		want               string // part of the only violation; none when empty
-	}{
+	check := func(name string, parsed *ast.File) []string {
+		_, violations := modules.check(name, parsed)
+		return violations
+	}
+	checkViolations(t, check, []violationCase{
 		{"a module for all", "internal/ledger/a.go", `import "example.com/used/part"`, ""},
 		{"a module for tests", "internal/ledger/a.go", `import "example.com/referee/part"`, "imports example.com/referee/part"},
 		{"a module for tests inside another", "internal/ledger/a.go", `import "example.com/used/inner"`, "imports example.com/used/inner"},
@@ -67,19 +62,7 @@ func TestModuleCheckFindsEachKindOfViolation(t *testing.T) {
 		{"a module for tests in a package for tests", "internal/testdb/a.go", `import "example.com/referee"`, ""},
 		{"a package for tests", "internal/bench/a.go", `import "countersign/internal/testdb"`, "imports testdb"},
 		{"a package for tests in another", "internal/servicetest/a.go", `import "countersign/internal/testdb"`, ""},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			_, got := modules.check(t, c.file, "package a\n"+c.source)
-			switch {
-			case c.want == "" && len(got) != 0:
-				t.Errorf("got %q, want no violation", got)
-			case c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)):
-				t.Errorf("got %q, want one that contains %q", got, c.want)
-			}
-		})
-	}
+	})
 }
 
 // modules maps the path of each directly required module to whether it is in the
@@ -120,12 +103,11 @@ func isMarked(block *modfile.LineBlock) bool {
 
 // check returns the modules that a source file imports, none for a package that exists
 // for tests, and what the file breaks.
-func (m modules) check(t *testing.T, file, source string) (imported, violations []string) {
-	t.Helper()
-	if slices.Contains(testPackages, packageName(path.Dir(file))) {
+func (m modules) check(name string, parsed *ast.File) (imported, violations []string) {
+	if slices.Contains(testPackages, name) {
 		return nil, nil
 	}
-	for importPath := range importsOf(parse(t, file, source)) {
+	for importPath := range importsOf(parsed) {
 		if own, ok := strings.CutPrefix(importPath, modulePath); ok && slices.Contains(testPackages, packageName(own)) {
 			violations = append(violations, "imports "+packageName(own)+", which exists for tests")
 		}

@@ -3,9 +3,6 @@ package architecture
 import (
 	"go/ast"
 	"go/token"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -14,17 +11,11 @@ import (
 // instant is known before the program runs.
 func TestSpansAreDurations(t *testing.T) {
 	t.Parallel()
-	for _, tree := range []string{"api", "cmd", "docs", "internal"} {
-		for _, file := range sourceFiles(t, tree) {
-			source, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range constantTimes(packageName(path.Dir(file)), parse(t, file, string(source))) {
-				t.Errorf("%s: %s is a ledger.Time: a span is a time.Duration", file, name)
-			}
+	eachSource(t, func(file, name string, parsed *ast.File) {
+		for _, constant := range constantTimes(name, parsed) {
+			t.Errorf("%s: %s is a ledger.Time: a span is a time.Duration", file, constant)
 		}
-	}
+	})
 }
 
 // The check finds constants by their type and by their value, in functions too.
