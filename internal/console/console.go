@@ -5,6 +5,7 @@
 package console
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -31,7 +32,8 @@ type Observer interface {
 	Request(route string, status int, took time.Duration)
 }
 
-// Limits limits the rate of each address. A wait above zero means that the request is refused.
+// Limits limits the rate of each address and the concurrent reads of each organization. A wait above
+// zero means that the request is refused.
 type Limits interface {
 	// Public counts one use of a public form.
 	Public(*http.Request) (wait time.Duration)
@@ -39,6 +41,8 @@ type Limits interface {
 	SignIn(*http.Request) (wait time.Duration)
 	// SignInFailed counts one failed sign-in.
 	SignInFailed(*http.Request)
+	// Read waits until the organization may read. Unless it fails, release must be called.
+	Read(context.Context, *service.Caller) (release func(), err error)
 }
 
 // Console is the front end for browsers. It is safe for concurrent use.
@@ -79,6 +83,9 @@ func (silent) Request(string, int, time.Duration) {}
 func (silent) Public(*http.Request) time.Duration { return 0 }
 func (silent) SignIn(*http.Request) time.Duration { return 0 }
 func (silent) SignInFailed(*http.Request)         {}
+func (silent) Read(context.Context, *service.Caller) (release func(), err error) {
+	return func() {}, nil
+}
 
 // route is one page or the action of one form.
 type route struct {

@@ -30,10 +30,6 @@ func (v *visit) identify() error {
 		return nil
 	}
 	v.caller = caller
-	if err == nil && caller.Role.Includes(ledger.RoleMember) {
-		// Every page shows whether the kill switch is active.
-		v.organization, err = v.console.service.Organization(v.r.Context(), caller)
-	}
 	return err
 }
 

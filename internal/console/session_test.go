@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"encoding/base64"
 	"net/http"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 // A sign-in link signs its key in once it is submitted, and opening the page does
@@ -247,6 +249,10 @@ func (l *countingLimits) SignIn(*http.Request) time.Duration {
 }
 
 func (l *countingLimits) SignInFailed(*http.Request) { l.failures++ }
+
+func (l *countingLimits) Read(context.Context, *service.Caller) (release func(), err error) {
+	return func() {}, nil
+}
 
 // Failed sign-ins and public checks are limited, and the answer says when to try
 // again.

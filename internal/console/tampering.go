@@ -18,7 +18,7 @@ type tamperBanner struct {
 // tamperBanner returns the banner for members and admins, or nil. If the findings cannot be read, the
 // page is shown without it: a failing store is reported elsewhere.
 func (v *visit) tamperBanner() *tamperBanner {
-	if v.caller == nil || !v.caller.Role.Includes(ledger.RoleMember) {
+	if v.organization == nil {
 		return nil
 	}
 	findings, err := v.console.service.Findings(v.r.Context(), v.caller)

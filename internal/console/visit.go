@@ -29,7 +29,8 @@ type visit struct {
 	ended   error           // why the session has ended, if the page should say so
 	// organization is the caller's. It is nil for agents, who see only their own approvals.
 	organization *ledger.Organization
-	status       int // of the response; 0 until it is sent
+	status       int    // of the response; 0 until it is sent
+	endRead      func() // releases the slot for reading; nil if the visit holds none
 }
 
 // serve returns the handler of a route. All routes share it.
@@ -38,6 +39,7 @@ func (c *Console) serve(route route) http.Handler {
 		began := time.Now()
 		v := &visit{console: c, w: w, r: r, route: &route, id: c.ids.Next()}
 		v.guard()
+		defer v.releaseRead()
 		err := v.attempt()
 		broken := errors.Is(err, problem.ErrPanicked) && v.status != 0
 		if err != nil && !broken {
@@ -96,7 +98,36 @@ func (v *visit) handle() error {
 			return err
 		}
 	}
+	if err := v.admitRead(); err != nil {
+		return err
+	}
 	return v.route.handle(v)
+}
+
+// admitRead waits for a slot for a page that somebody who is signed in opens, and loads what every
+// page shows.
+func (v *visit) admitRead() (err error) {
+	if v.caller == nil {
+		return nil
+	}
+	if v.route.method == http.MethodGet {
+		if v.endRead, err = v.console.limits.Read(v.r.Context(), v.caller); err != nil {
+			return err
+		}
+	}
+	if v.caller.Role.Includes(ledger.RoleMember) {
+		// Every page shows whether the kill switch is active.
+		v.organization, err = v.console.service.Organization(v.r.Context(), v.caller)
+	}
+	return err
+}
+
+// releaseRead releases the slot of admitRead. It may be called more than once.
+func (v *visit) releaseRead() {
+	if v.endRead != nil {
+		v.endRead()
+		v.endRead = nil
+	}
 }
 
 // page is the data of the layout. Body is the data of the page's own template.
@@ -148,6 +179,7 @@ func (v *visit) show(status int, name, title string, body any) error {
 
 func (v *visit) write(status int, contentType string, body []byte) {
 	v.status = status
+	v.releaseRead() // the page is complete, so a slow browser must not occupy the slot
 	v.w.Header().Set("Content-Type", contentType)
 	v.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	v.w.WriteHeader(status)

@@ -13,23 +13,22 @@ import (
 
 	"countersign/internal/canon"
 	"countersign/internal/fault"
-	"countersign/internal/ledger"
 	"countersign/internal/problem"
 	"countersign/internal/service"
 )
 
 // exchange is one HTTP request and its response. It is used by one goroutine.
 type exchange struct {
-	api    *API
-	w      http.ResponseWriter
-	r      *http.Request
-	route  *Route
-	id     string
-	caller *service.Caller // nil on public routes
-	slug   string          // of the caller's organization, set by readSlug
-	status int             // of the response; 0 until it is sent
-	held   []*sharedSlots  // the request holds one slot of each
-	reads  *orgSlots       // the request holds one slot; nil if it holds none
+	api     *API
+	w       http.ResponseWriter
+	r       *http.Request
+	route   *Route
+	id      string
+	caller  *service.Caller // nil on public routes
+	slug    string          // of the caller's organization, set by readSlug
+	status  int             // of the response; 0 until it is sent
+	held    []*sharedSlots  // the request holds one slot of each
+	endRead func()          // releases the slot for reading; nil if the request holds none
 }
 
 // Header values that are the same in every response. The header's own methods would
@@ -106,32 +105,21 @@ func (x *exchange) handle() error {
 	return x.route.handle(x)
 }
 
-// admitRead waits for a slot for a request that only reads. There are few connections to the store,
-// and writers need them too. So one organization may occupy only some of them, and its agents
-// cannot occupy those of its members. Requests that wait for a decision are limited by pollSlots
-// instead.
-func (x *exchange) admitRead() error {
+// admitRead waits for a slot for a request that only reads. Requests that wait for a decision are
+// limited by pollSlots instead.
+func (x *exchange) admitRead() (err error) {
 	if x.route.Method != http.MethodGet || x.caller == nil || x.r.URL.Query().Has("wait") {
 		return nil
 	}
-	slots := &x.api.agents
-	if x.caller.Role.Includes(ledger.RoleMember) {
-		slots = &x.api.reads
-	}
-	ctx, cancel := context.WithTimeout(x.r.Context(), readWait)
-	defer cancel()
-	if !slots.enter(ctx, x.caller.Org) {
-		return fault.Errorf(fault.CodeUnavailable, "this organization has too many concurrent reads: try again")
-	}
-	x.reads = slots
-	return nil
+	x.endRead, err = x.api.Read(x.r.Context(), x.caller)
+	return err
 }
 
 // releaseRead releases the slot of admitRead. It may be called more than once.
 func (x *exchange) releaseRead() {
-	if x.reads != nil {
-		x.reads.leave(x.caller.Org)
-		x.reads = nil
+	if x.endRead != nil {
+		x.endRead()
+		x.endRead = nil
 	}
 }
 

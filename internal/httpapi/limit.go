@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 // limiter limits the rate of each address. Limiters are kept in two generations, and an address that
@@ -272,7 +274,8 @@ func parseAddress(text string) netip.Addr {
 	return address.Unmap()
 }
 
-// The console uses the methods below, so that an address has one limit for both front ends.
+// The console uses the methods below, so that an address or an organization has one limit for both
+// front ends.
 
 // Public counts a request on a public page. It returns 0, or how long to wait if there were too
 // many.
@@ -283,6 +286,22 @@ func (a *API) SignIn(r *http.Request) time.Duration { return a.failures.wait(a.a
 
 // SignInFailed counts a failed attempt to sign in.
 func (a *API) SignInFailed(r *http.Request) { a.failures.take(a.address(r)) }
+
+// Read waits for a slot for a request that only reads, and returns what releases it. There are few
+// connections to the store, and writers need them too. So one organization may occupy only some of
+// them, and its agents cannot occupy those of its members.
+func (a *API) Read(ctx context.Context, caller *service.Caller) (release func(), err error) {
+	slots := &a.agents
+	if caller.Role.Includes(ledger.RoleMember) {
+		slots = &a.reads
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWait)
+	defer cancel()
+	if !slots.enter(ctx, caller.Org) {
+		return nil, fault.Errorf(fault.CodeUnavailable, "this organization has too many concurrent reads: try again")
+	}
+	return func() { slots.leave(caller.Org) }, nil
+}
 
 // Secure reports whether the browser uses TLS, to this server or to a trusted proxy in front of it.
 func (a *API) Secure(r *http.Request) bool {
