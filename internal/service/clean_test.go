@@ -37,11 +37,23 @@ const (
 //
 //countersign:race twice
 func TestNoFalseAlarm(t *testing.T) {
-	operations := nightly.Count(10_000, 500_000) / (1 + 5*racing) // on each store
+	checkNoFalseAlarm(t, nightly.Count(10_000, 500_000), false)
+}
+
+// The same holds while the clock of the machine jumps ahead by up to two months and back again.
+//
+//countersign:race twice
+func TestClockJumpsRaiseNoAlarm(t *testing.T) {
+	checkNoFalseAlarm(t, nightly.Count(2000, 100_000), true)
+}
+
+func checkNoFalseAlarm(t *testing.T, operations int, jumps bool) {
+	t.Helper()
+	operations /= 1 + 5*racing // on each store
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		ring, keyFile := servicetest.NewRing(t)
 		heads := filepath.Join(t.TempDir(), "heads.json")
-		world := &cleanWorld{t: t, db: db, clock: ticking(), due: make(chan struct{}, 1), proving: make(chan struct{}, 1), folder: t.TempDir(), seed: uint64(time.Now().UnixNano())}
+		world := &cleanWorld{t: t, db: db, ticks: ticking(), jumps: jumps, due: make(chan struct{}, 1), proving: make(chan struct{}, 1), folder: t.TempDir(), seed: uint64(time.Now().UnixNano())}
 		t.Logf("seed %d", world.seed)
 		for life := range cleanLives {
 			if life%2 == 1 {
@@ -64,7 +76,10 @@ func TestNoFalseAlarm(t *testing.T) {
 type cleanWorld struct {
 	t       *testing.T
 	db      *testdb.Database
-	clock   func() time.Time
+	ticks   func() time.Time
+	jumps   bool         // the clock does not only tick
+	ahead   atomic.Int64 // how far the clock has jumped, in nanoseconds
+	jumped  atomic.Int64 // how often
 	seed    uint64
 	folder  string             // of what the replicas remember of open chains
 	alarms  servicetest.Buffer // the errors that servers log
@@ -74,6 +89,8 @@ type cleanWorld struct {
 	proving chan struct{}      // nudged when it is time to prove the open chains
 	tenants []*cleanTenant
 }
+
+func (w *cleanWorld) clock() time.Time { return w.ticks().Add(time.Duration(w.ahead.Load())) }
 
 // cleanTenant is an organization with the texts of its keys: callers do not outlive a service.
 type cleanTenant struct {
@@ -178,12 +195,17 @@ func (w *cleanWorld) audit(s *service.Service, over <-chan struct{}) {
 		if err := s.QueueChecks(context.Background(), every); err != nil {
 			w.t.Error(err)
 		}
-		jobs, err := s.Jobs().Claim(context.Background(), time.Minute, map[string]int{service.JobCheck: 2})
+		jobs, err := s.Jobs().Claim(context.Background(), time.Minute, map[string]int{service.JobCheck: 2, service.JobDeadline: 20})
 		if err != nil {
 			w.t.Error(err)
 		}
 		for _, job := range jobs {
-			if err := s.Jobs().CheckLedger(context.Background(), job, every); err != nil {
+			if job.Kind == service.JobDeadline {
+				err = s.Jobs().Deadline(context.Background(), job)
+			} else {
+				err = s.Jobs().CheckLedger(context.Background(), job, every)
+			}
+			if err != nil {
 				w.t.Error(err)
 			}
 		}
@@ -235,6 +257,12 @@ func (c *cleanWorker) act() {
 	}
 	if done%50 == 0 {
 		nudge(c.proving)
+	}
+	if c.jumps && c.chance.IntN(40) == 0 {
+		c.jumped.Add(1)
+		spans := []time.Duration{0, time.Minute, 3 * time.Hour, 50 * time.Hour, 60 * 24 * time.Hour}
+		c.ahead.Store(int64(spans[c.chance.IntN(len(spans))]))
+		c.jumped.Add(1)
 	}
 	operations := []struct {
 		weight int
@@ -452,6 +480,7 @@ func (c *cleanWorker) spareKey(ctx context.Context) (err error) {
 }
 
 func (c *cleanWorker) signIn(ctx context.Context) error {
+	jumped := c.jumped.Load() // links and sessions expire
 	admin := c.caller(ctx, c.who.admin)
 	link, err := c.s.CreateSignIn(ctx, admin, admin.Key)
 	if err != nil {
@@ -459,10 +488,12 @@ func (c *cleanWorker) signIn(ctx context.Context) error {
 	}
 	session, _, err := c.s.SignIn(ctx, link.Reveal())
 	if err != nil {
-		c.t.Errorf("a link that was just made signs nobody in: %v", err)
+		if c.jumped.Load() == jumped {
+			c.t.Errorf("a link that was just made signs nobody in: %v", err)
+		}
 		return err
 	}
-	if _, err := c.s.SessionCaller(ctx, session.Reveal()); err != nil {
+	if _, err := c.s.SessionCaller(ctx, session.Reveal()); err != nil && c.jumped.Load() == jumped {
 		c.t.Errorf("a session that was just opened is refused: %v", err)
 	}
 	return c.s.SignOut(ctx, session.Reveal())
