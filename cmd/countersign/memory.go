@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"math"
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -36,6 +38,39 @@ func returnMemory(ctx context.Context) {
 			kept = held
 		}
 		kept, collections = min(kept, held), seen
+	}
+}
+
+const (
+	// softLimit is the memory in bytes up to which the heap may grow as far as tuneRuntime says. Above
+	// it, the heap is collected more often.
+	softLimit = 200 << 20
+	// limitEvery is how often the limit is adjusted.
+	limitEvery = time.Second
+)
+
+// limitMemory keeps a server that parses large bodies from taking several times what they need, until
+// ctx ends. A limit below what is in use would only keep the collector busy, so the limit follows it.
+func limitMemory(ctx context.Context) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	ticker := time.NewTicker(limitEvery)
+	defer ticker.Stop()
+	defer debug.SetMemoryLimit(math.MaxInt64)
+	limit := uint64(0)
+	for {
+		used := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(used)
+		if next := max(softLimit, used[0].Value.Uint64()*3/2); next != limit {
+			limit = next
+			debug.SetMemoryLimit(int64(min(limit, math.MaxInt64))) //nolint:gosec // it was just bounded
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
 	}
 }
 

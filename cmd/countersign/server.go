@@ -120,6 +120,7 @@ func (s *server) serve() error {
 	var background sync.WaitGroup
 	background.Go(func() { s.watch(watching, hangups) })
 	background.Go(func() { returnMemory(watching) })
+	background.Go(func() { limitMemory(watching) })
 	defer background.Wait()
 	defer stopWatching()
 	return s.answer()
