@@ -57,8 +57,12 @@ type crashServer struct {
 }
 
 func startCrashServer(ctx context.Context, args ...string) (*crashServer, error) {
-	s := &crashServer{log: newCrashLog(), exited: make(chan struct{})}
-	s.command = exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	return launchCrashServer(ctx, exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...))
+}
+
+// launchCrashServer runs a command that becomes a server.
+func launchCrashServer(ctx context.Context, command *exec.Cmd) (*crashServer, error) {
+	s := &crashServer{command: command, log: newCrashLog(), exited: make(chan struct{})}
 	s.command.Env = crashEnvironment()
 	s.command.Stdout, s.command.Stderr = &s.stdout, s.log
 	if _, err := s.command.StdinPipe(); err != nil {

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/net/netutil"
 
 	"countersign/internal/cli"
 	"countersign/internal/notify"
@@ -77,12 +81,24 @@ func (s *server) open() (err error) {
 	if s.listener, err = cli.Listen(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)
 	}
+	s.listener = netutil.LimitListener(s.listener, maxConnections())
 	if c.MetricsListen != "" {
 		if s.metricsAt, err = cli.Listen(ctx, c.MetricsListen); err != nil {
 			return fmt.Errorf("--metrics-listen: %w", err)
 		}
 	}
 	return nil
+}
+
+// maxConnections returns how many clients may be connected. It leaves file descriptors to the store,
+// which must work however many clients connect.
+func maxConnections() int {
+	const reserved = 128
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxInt32
+	}
+	return int(min(max(limit.Cur, 2*reserved)-reserved, math.MaxInt32)) //nolint:gosec // it was just bounded
 }
 
 func (s *server) scheme() string {
