@@ -3,6 +3,7 @@ package main
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -248,6 +249,26 @@ func TestDoctorSaysOnceThatThereIsNothing(t *testing.T) {
 	}
 	if !strings.Contains(out, "✓ clock") {
 		t.Errorf("the clock was not looked at:\n%s", out)
+	}
+}
+
+// The doctor warns of a write-ahead log that has grown, and passes the store all the same.
+func TestDoctorWarnsOfALargeLog(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	start(t, s.flags...).stop(t)
+	if out := succeed(t, s.args("doctor")...); !strings.Contains(out, "✓ write-ahead log") {
+		t.Errorf("the log is not looked at: %s", out)
+	}
+	log, err := os.Create(filepath.Join(s.folder, "countersign.db-wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(log.Truncate(100<<20), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if out := succeed(t, s.args("doctor")...); !strings.Contains(out, "! write-ahead log") || !strings.Contains(out, "it has 100 MB") {
+		t.Errorf("the doctor does not warn: %s", out)
 	}
 }
 

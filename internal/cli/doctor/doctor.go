@@ -83,7 +83,7 @@ func (e *examination) checks() []check {
 	}
 	if e.storage.Embedded() {
 		return append([]check{
-			{"data folder", e.dataFolder}, {"disk space", e.diskSpace}, {"server", e.serverRuns},
+			{"data folder", e.dataFolder}, {"disk space", e.diskSpace}, {"write-ahead log", e.writeAheadLog}, {"server", e.serverRuns},
 			{"SQLite version", e.sqliteVersion}, {"database integrity", e.integrity},
 		}, shared...)
 	}

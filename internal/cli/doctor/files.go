@@ -77,6 +77,28 @@ func (e *examination) diskSpace(context.Context) finding {
 	return ok("%d MB are free", free/mega)
 }
 
+// maxLog is what the write-ahead log of SQLite stays below, in bytes, while nothing reads the database
+// for long.
+const maxLog = 64 << 20
+
+func (e *examination) writeAheadLog(context.Context) finding {
+	if e.noFolder() {
+		return e.skipMissing()
+	}
+	const mega = 1 << 20
+	info, err := os.Stat(e.storage.DatabaseFile() + "-wal")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ok("there is none")
+	case err != nil:
+		return failed("%v", err)
+	case info.Size() > maxLog:
+		return warning("it has %d MB: it grows while a backup or another program reads the database, and a server truncates it "+
+			"within seconds of its end; find out what reads the database, and keep room on the disk", info.Size()/mega)
+	}
+	return ok("it has %d MB", info.Size()/mega)
+}
+
 // serverRuns tries to take the lock that a server holds, and releases it.
 func (e *examination) serverRuns(context.Context) finding {
 	if e.noFolder() {
