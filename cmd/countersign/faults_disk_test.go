@@ -52,20 +52,40 @@ func (r readinessReport) detail(name string) (status, detail string) {
 	return "", ""
 }
 
-// faultTime is how late a fault may show, and clear. A fault shows within 5 s on a
-// machine that is not busy; what it took is in the test's log.
-const faultTime = 15 * time.Second
+const (
+	// faultTime is how late a fault may show, and clear, on a machine that is busy.
+	faultTime = 15 * time.Second
+	// shownTime is how late a fault may show otherwise.
+	shownTime = 5 * time.Second
+)
 
-// awaitStorage waits until the check of the store has a status and says something.
-func (c *client) awaitStorage(t *testing.T, code int, says string) {
+// promised measures up to three times, until something takes no longer than promised: other tests
+// keep the machine busy now and then, but not always.
+func promised(t *testing.T, what string, promise time.Duration, measure func() time.Duration) {
+	t.Helper()
+	const attempts = 3
+	for range attempts {
+		took := measure()
+		t.Logf("%s after %s, %s is promised", what, took.Round(10*time.Millisecond), promise)
+		if took <= promise || t.Failed() {
+			return
+		}
+	}
+	t.Errorf("%s later than %s, %d times", what, promise, attempts)
+}
+
+// awaitStorage waits until the check of the store has a status and says something. It returns
+// how long that took.
+func (c *client) awaitStorage(t *testing.T, code int, says string) time.Duration {
 	t.Helper()
 	began := time.Now()
 	for {
 		report := c.readiness(t)
 		status, detail := report.detail("storage")
 		if report.code == code && strings.Contains(detail, says) && (status == "ok") == (code == http.StatusOK) {
-			t.Logf("%d %q after %s", code, detail, time.Since(began).Round(100*time.Millisecond))
-			return
+			took := time.Since(began)
+			t.Logf("%d %q after %s", code, detail, took.Round(10*time.Millisecond))
+			return took
 		}
 		if time.Since(began) > faultTime {
 			t.Fatalf("/readyz says %+v, want %d and %q", report, code, says)
@@ -146,8 +166,15 @@ func TestFailingDisk(t *testing.T) {
 					t.Log(f.log)
 				}
 			})
-			heal := f.traced(t, test.calls, test.outcome, file, file+"-wal")
-			c.awaitStorage(t, http.StatusServiceUnavailable, test.says)
+			var heal func()
+			promised(t, "the fault shows", shownTime, func() time.Duration {
+				if heal != nil {
+					heal()
+					c.awaitStorage(t, http.StatusOK, "")
+				}
+				heal = f.traced(t, test.calls, test.outcome, file, file+"-wal")
+				return c.awaitStorage(t, http.StatusServiceUnavailable, test.says)
+			})
 			for _, request := range []struct{ method, path, body string }{
 				{http.MethodPost, "/v1/chains", `{"name":"n"}`},
 				{http.MethodGet, "/v1/chains", ""},
@@ -187,10 +214,15 @@ func TestFullFileSystem(t *testing.T) {
 	c.awaitStorage(t, http.StatusOK, "")
 	receipt := c.seal(t).ReceiptID
 	filler := filepath.Join(folder, "filler")
-	if err := exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=1k").Run(); err == nil {
-		t.Fatal("the file system took everything")
-	}
-	c.awaitStorage(t, http.StatusServiceUnavailable, "no space left")
+	promised(t, "the full file system shows", shownTime, func() time.Duration {
+		if os.Remove(filler) == nil {
+			c.awaitStorage(t, http.StatusOK, "")
+		}
+		if err := exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=1k").Run(); err == nil {
+			t.Fatal("the file system took everything")
+		}
+		return c.awaitStorage(t, http.StatusServiceUnavailable, "no space left")
+	})
 	if status := c.status(t, http.MethodPost, "/v1/chains", `{"name":"n"}`); status != http.StatusServiceUnavailable {
 		t.Errorf("a chain was opened on a full disk: %d", status)
 	}
