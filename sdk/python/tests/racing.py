@@ -42,7 +42,8 @@ class WatchedClock(Clock):
     """This machine's clocks, of which the wall clock can be set. It remembers when each thread
     has read it last: the moment at which an action was let go."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: int) -> None:
+        self.client = client  # number of the team's configuration that has this clock
         self._offset = 0.0
         self._read = threading.local()
 
@@ -63,7 +64,8 @@ class WatchedClock(Clock):
 
 
 class Team:
-    """Agents with one configuration: what one of them hears of a stop, all know."""
+    """Agents with one configuration at a time: what one of them hears of a stop, all with the same
+    one know."""
 
     def __init__(self, order: dict[str, Any], name: str) -> None:
         self._order = order
@@ -74,10 +76,10 @@ class Team:
     def take(self, key: str) -> None:
         settings = {"fail_modes": self._order["fail_modes"]} if self._order["fail_modes"] else {}
         config = countersign.ChainConfig(key, backend_url=self._order["url"], **settings)
-        self.clock = transport_of(config).clock = WatchedClock()
+        clock = transport_of(config).clock = WatchedClock(len(self._kept))
         # Dropped, a configuration would first deliver what it still has.
         self._kept.append(config)
-        self.config = config
+        self.current = config, clock  # set at once: agents read both meanwhile
 
 
 class Agent:
@@ -89,7 +91,8 @@ class Agent:
 
     def live(self) -> None:
         while True:
-            config, clock = self._team.config, self._team.clock
+            current = self._team.current
+            config, clock = current
             try:
                 self._chains += 1
                 chain = countersign.Chain("race", config=config).__enter__()
@@ -100,7 +103,7 @@ class Agent:
             ):
                 time.sleep(_PACE)
                 continue
-            while self._team.config is config:
+            while self._team.current is current:
                 time.sleep(self._chance.expovariate(1 / _PACE))
                 self._act(chain, clock)
                 self._stumble(chain, clock)
@@ -114,7 +117,7 @@ class Agent:
         except (countersign.APIError, countersign.BackendUnavailableError):
             return
         except (countersign.PolicyError, countersign.ChainAutoPausedError) as error:
-            self._refused(error, asked)
+            self._refused(error, asked, clock)
             return
         # Here the action begins.
         begun = time.monotonic()
@@ -124,10 +127,14 @@ class Agent:
             let_go=clock.last_read(),
             source=decision.decision_source,
             action=name,
+            client=clock.client,
         )
 
     def _refused(
-        self, error: countersign.PolicyError | countersign.ChainAutoPausedError, asked: float
+        self,
+        error: countersign.PolicyError | countersign.ChainAutoPausedError,
+        asked: float,
+        clock: WatchedClock,
     ) -> None:
         if isinstance(error, countersign.PolicyViolationError):
             self._say("violation", at=time.monotonic())
@@ -140,7 +147,8 @@ class Agent:
             return  # found in the background, or known from before
         known = "chain" if decision.auto_paused else "team" if decision.kill_switch_active else ""
         if known:
-            self._say("told", at=time.monotonic(), asked=asked, counts_for=known)
+            at = time.monotonic()
+            self._say("told", at=at, asked=asked, counts_for=known, client=clock.client)
             time.sleep(2 * _PACE)  # stopped, all of them ask: that would be a test of load
 
     def _stumble(self, chain: countersign.Chain, clock: WatchedClock) -> None:

@@ -364,8 +364,9 @@ class Verdict:
             whom = {"kill_switch": "team", "pause": "chain"}.get(stop.kind)
             if whom is None:
                 continue
-            # By process: what a forked child is told, its parent does not know.
-            told: dict[tuple[int, str], float] = {}
+            # By process: what a forked child is told, its parent does not know. By client: an
+            # agent that waits for an answer keeps its configuration when the team gets a new one.
+            told: dict[tuple[int, int, str], float] = {}
             for line in self.lines:
                 if (
                     line["what"] == "told"
@@ -373,13 +374,13 @@ class Verdict:
                     and line["asked"] > stop.since
                     and line["at"] < stop.lifted
                 ):
-                    client = line["process"], line[whom]
+                    client = line["process"], line["client"], line[whom]
                     told[client] = min(line["at"], told.get(client, line["at"]))
             self.counts["told of a stop"] += len(told)
             for line in self.lines:
                 if line["what"] != "begun":
                     continue
-                at = told.get((line["process"], line[whom]))
+                at = told.get((line["process"], line["client"], line[whom]))
                 # Another thread of the team may have decided at the same moment.
                 late = at is not None and at + MARGIN < line["at"] < stop.lifted
                 if late and not slow(line):
