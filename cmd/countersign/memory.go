@@ -64,7 +64,7 @@ func limitMemory(ctx context.Context) {
 		metrics.Read(used)
 		if next := max(softLimit, used[0].Value.Uint64()*3/2); next != limit {
 			limit = next
-			debug.SetMemoryLimit(int64(min(limit, math.MaxInt64))) //nolint:gosec // it was just bounded
+			debug.SetMemoryLimit(int64(min(limit, math.MaxInt64)))
 		}
 		select {
 		case <-ctx.Done():

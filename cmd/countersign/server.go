@@ -98,7 +98,7 @@ func maxConnections() int {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return math.MaxInt32
 	}
-	return int(min(max(limit.Cur, 2*reserved)-reserved, math.MaxInt32)) //nolint:gosec // it was just bounded
+	return int(min(max(limit.Cur, 2*reserved)-reserved, math.MaxInt32))
 }
 
 func (s *server) scheme() string {
