@@ -276,6 +276,29 @@ def test_an_event_loop_closes_its_connections() -> None:
     assert closed == ["async", "sync"]
 
 
+@pytest.mark.filterwarnings("ignore:asynchronous generator .* was scheduled after")
+def test_a_loop_that_is_used_again_closes_its_connections_again() -> None:
+    """Some frameworks end the generators of a loop after each sync call, and use it again."""
+    closed: list[str] = []
+
+    class Watched(httpx.MockTransport):
+        async def aclose(self) -> None:
+            closed.append("async")
+
+    config = countersign.ChainConfig(example_api_key(), transport=Watched(Script()))
+
+    async def main() -> None:
+        async with countersign.Chain("test", config=config):
+            pass
+
+    loop = asyncio.new_event_loop()
+    for times in (1, 2):
+        loop.run_until_complete(main())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        assert closed == ["async"] * times
+    loop.close()
+
+
 def test_connections_are_closed_by_hand() -> None:
     config = configure(Script())
 

@@ -160,13 +160,13 @@ class Clients:
         loop = asyncio.get_running_loop()
         opened = self._by_loop.get(loop)
         if opened is None:
-            lifetime = self._lifetime()
+            lifetime = self._lifetime(loop)
             # __anext__ does not suspend here, so no other task runs before the entry is stored.
             pools = await lifetime.__anext__()
             opened = self._by_loop[loop] = (pools, lifetime)
         return opened[0]
 
-    async def _lifetime(self) -> AsyncGenerator[_Pools, None]:
+    async def _lifetime(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Pools, None]:
         if self._mock is not None:
             pools = _Pools(lambda: self._mock, math.inf)  # type: ignore[arg-type,return-value]
         else:
@@ -175,6 +175,10 @@ class Clients:
         try:
             yield pools
         finally:
+            # A program may use the loop again after ending its generators.
+            opened = self._by_loop.get(loop)
+            if opened is not None and opened[0] is pools:
+                del self._by_loop[loop]
             await pools.aclose()
 
     def _options(self) -> dict[str, Any]:
