@@ -33,6 +33,7 @@ __all__ = [
     "keep_last_chain",
     "model_call",
     "performing",
+    "prompt_text",
     "record_only",
     "request_permit",
     "with_defaults",
@@ -200,12 +201,16 @@ class AgentAction:
         return AgentAction(self.agent, self.name, {}, "llm_usage", self.parent, usage)
 
 
-def model_call(run: AgentRun, agent: str, model: str, messages: Any, count: int) -> AgentAction:
+def prompt_text(messages: Any) -> str:
+    """A prompt as text, for its digest."""
+    return json.dumps(Content(messages).value, sort_keys=True, default=str)
+
+
+def model_call(run: AgentRun, agent: str, model: str, prompt: str, count: int) -> AgentAction:
     """A model call. The prompt's words would be taken for what the agent does: its digest is
     evidence enough."""
-    said = json.dumps(Content(messages).value, sort_keys=True, default=str)
     return AgentAction(
-        agent, model, prompt_payload(said, count), "llm_call", run.parent, {"model": model}
+        agent, model, prompt_payload(prompt, count), "llm_call", run.parent, {"model": model}
     )
 
 

@@ -20,6 +20,7 @@ from countersign.adapters._agent_runs import (
     AgentRun,
     current_agent_run,
     model_call,
+    prompt_text,
     record_only,
     request_permit,
     with_defaults,
@@ -65,7 +66,8 @@ class Hooks(RunHooks[Any]):
     ) -> None:
         name = await self._begin(agent)
         model = _model_of(agent, self._config)
-        action = model_call(self._run, name, model, [system_prompt, input_items], len(input_items))
+        prompt = prompt_text([system_prompt, input_items])
+        action = model_call(self._run, name, model, prompt, len(input_items))
         permit = await request_permit(self._run, action)
         assert isinstance(permit, Permit)
         self._run.begin(permit)

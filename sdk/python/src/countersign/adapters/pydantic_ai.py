@@ -33,6 +33,7 @@ from countersign.adapters._agent_runs import (
     keep_last_chain,
     model_call,
     performing,
+    prompt_text,
     record_only,
     request_permit,
     with_defaults,
@@ -45,6 +46,7 @@ try:
     from pydantic_ai import ModelRetry
     from pydantic_ai.agent import AbstractAgent, WrapperAgent
     from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
     from pydantic_ai.models.wrapper import WrapperModel
     from pydantic_ai.toolsets import WrapperToolset
 except ImportError as error:
@@ -158,6 +160,14 @@ class _Toolset(WrapperToolset[Any]):
         return await _carry_out(self.run, name, given, body, str)
 
 
+def _text_of(messages: Any) -> str:
+    # A prompt grows with every turn, and the framework's serializer is much faster.
+    try:
+        return ModelMessagesTypeAdapter.dump_json(messages).decode()
+    except Exception:
+        return prompt_text(messages)
+
+
 class _Model(WrapperModel):
     def __init__(self, wrapped: Any, run: AgentRun) -> None:
         super().__init__(wrapped)
@@ -182,7 +192,8 @@ class _Model(WrapperModel):
 
     def _action_of(self, messages: Any) -> AgentAction:
         run = self._run
-        return model_call(run, run.agent, self.model_name or "model", messages, len(messages))
+        prompt = _text_of(messages)
+        return model_call(run, run.agent, self.model_name or "model", prompt, len(messages))
 
     async def _note(self, action: AgentAction, response: Any) -> None:
         usage = response.usage
