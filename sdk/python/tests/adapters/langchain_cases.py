@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
@@ -14,20 +14,24 @@ from ways import WAYS, Way
 
 from countersign.adapters.langchain import govern
 
-__all__ = ["FRAMEWORK"]
+__all__ = ["FRAMEWORK", "executor"]
 
 _PROMPT = ChatPromptTemplate.from_messages(
     [("user", "{input}"), MessagesPlaceholder("agent_scratchpad")]
 )
 
 
+def executor(tools: Mapping[str, Any], script: Sequence[str]) -> Any:
+    """An agent executor that calls the tools of the script in turn."""
+    model = ScriptedModel(script=[[name] for name in script])
+    agent = create_tool_calling_agent(model, list(tools.values()), _PROMPT)
+    return AgentExecutor(agent=agent, tools=list(tools.values()))
+
+
 def governed_executor(work: Work, chain_name: str) -> Any:
-    """An agent executor that calls one tool after the other."""
     marks = Marks()
-    tools = [marks.tool(name, work.body(name)) for name in work.tools]
-    model = ScriptedModel(script=[[name] for name in work.tools])
-    agent = create_tool_calling_agent(model, tools, _PROMPT)
-    return govern(AgentExecutor(agent=agent, tools=tools), chain_name)
+    tools = {name: marks.tool(name, work.body(name)) for name in work.tools}
+    return govern(executor(tools, work.tools), chain_name)
 
 
 def called(way: Way) -> Callable[[Any], Any]:

@@ -58,12 +58,12 @@ class Office:
             self._call("POST", "/v1/kill-switch/deactivate", {})
 
     def waiting(self, count: int = 1) -> list[dict[str, Any]]:
-        """The approvals that wait, once there are that many."""
+        """The approvals that wait, at most 200 of them, once there are that many."""
         end = time.monotonic() + _DEADLINE
         while time.monotonic() < end:
-            pending: list[dict[str, Any]] = self._call("GET", "/v1/approvals?status=pending")[
-                "data"
-            ]
+            pending: list[dict[str, Any]] = self._call(
+                "GET", "/v1/approvals?status=pending&limit=200"
+            )["data"]
             if len(pending) >= count:
                 return pending
             threading.Event().wait(0.02)
@@ -71,10 +71,10 @@ class Office:
 
     def decide(self, decision: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait for approvals and decide them: ``approve`` or ``deny``."""
-        return [
-            self._call("POST", f"/v1/approvals/{approval['id']}/{decision}", {})
-            for approval in self.waiting(count)
-        ]
+        return [self._decide(approval, decision) for approval in self.waiting(count)]
+
+    def approve(self, approval: dict[str, Any]) -> None:
+        self._decide(approval, "approve")
 
     def chains(self, name: str) -> list[dict[str, Any]]:
         """The chains of that name, the first one first."""
@@ -97,6 +97,12 @@ class Office:
     def receipt_is_valid(self, receipt: Any) -> bool:
         path = f"/v1/verification/v2/receipts/{receipt['receipt_id']}"
         return bool(self._call("GET", path)["verification"]["overall_status"] == "verified")
+
+    def _decide(self, approval: dict[str, Any], decision: str) -> dict[str, Any]:
+        decided: dict[str, Any] = self._call(
+            "POST", f"/v1/approvals/{approval['id']}/{decision}", {}
+        )
+        return decided
 
     def _call(
         self, method: str, path: str, body: Any = None, *, content: str = "", kind: str = ""

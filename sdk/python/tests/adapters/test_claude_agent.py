@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claude_agent_runs import prepare
 from claude_agent_scripts import Call, transport
 from claude_agent_sdk import (
     ClaudeAgentOptions,
@@ -18,6 +19,7 @@ from claude_agent_sdk import (
     ResultMessage,
 )
 from office import Office
+from waits import threads_of_waiting_runs
 
 import countersign
 from countersign.adapters import last_chain
@@ -214,3 +216,9 @@ def test_a_cli_in_a_process_of_its_own(
     else:
         assert note.read_text() == "Bash ls\n"
         assert office.outcomes(chain.id) == [("succeeded", None)]
+
+
+def test_waiting_runs_hold_no_threads(office: Office) -> None:
+    """Async runs that wait for people wait on their event loop."""
+    runs, threads = threads_of_waiting_runs(office, prepare)
+    assert threads < runs / 4

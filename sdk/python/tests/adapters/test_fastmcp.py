@@ -14,9 +14,11 @@ import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.middleware import Middleware
+from fastmcp_runs import prepare
 from mcp_servers import Marks, in_thread
 from mcp_transports import listening, until
 from office import Office
+from waits import threads_of_waiting_runs
 
 import countersign
 from countersign.adapters.mcp import MCPAdapter
@@ -202,3 +204,9 @@ def test_a_caller_is_told_and_may_give_up(office: Office, transport: str) -> Non
     asyncio.run(main())
     assert marks == []
     assert re.search(r"asked_pay.* for \d+ s: http", told[0])
+
+
+def test_waiting_runs_hold_no_threads(office: Office) -> None:
+    """Async runs that wait for people wait on their event loop."""
+    runs, threads = threads_of_waiting_runs(office, prepare)
+    assert threads < runs / 4

@@ -11,8 +11,10 @@ from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
+from langchain_runs import prepare
 from office import Office
 from scripted_agents import QUESTION, Marks, ScriptedModel, agent, approving
+from waits import threads_of_waiting_runs
 from ways import WAYS, Way
 
 import countersign
@@ -267,3 +269,9 @@ def test_a_model_that_repeats_an_id_gets_a_record_for_each_call(office: Office) 
     assert marks == ["look_up"] * 3
     chain = newest(office, "repeated id")
     assert office.outcomes(chain["id"]) == [("succeeded", None)] * 3
+
+
+def test_waiting_runs_hold_no_threads(office: Office) -> None:
+    """Async runs that wait for people wait on their event loop."""
+    runs, threads = threads_of_waiting_runs(office, prepare)
+    assert threads < runs / 4

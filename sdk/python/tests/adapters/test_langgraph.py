@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from langgraph.pregel import Pregel
+from langgraph_runs import prepare
 from office import Office
 from scripted_agents import QUESTION, Marks, agent, agent_with, approving
+from waits import threads_of_waiting_runs
 from ways import WAYS, Way
 
 import countersign
@@ -255,3 +257,9 @@ def test_what_cannot_be_governed_is_refused_clearly() -> None:
         govern(StateGraph(MessagesState))  # type: ignore[type-var]
     with pytest.raises(TypeError, match="takes a compiled graph"):
         govern(object())  # type: ignore[type-var]
+
+
+def test_waiting_runs_hold_no_threads(office: Office) -> None:
+    """Async runs that wait for people wait on their event loop."""
+    runs, threads = threads_of_waiting_runs(office, prepare)
+    assert threads < runs / 4

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_runs import prepare
 from mcp_servers import Marks, friendly, in_thread, is_error
 from mcp_transports import SHARED, TRANSPORTS, http, http_app, listening, until
 from office import Office
+from waits import threads_of_waiting_runs
 
 import countersign
 from countersign.adapters.mcp import MCPAdapter
@@ -360,3 +362,9 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     """Neither a chain nor a name, or limits that are none."""
     with pytest.raises(countersign.ConfigurationError):
         MCPAdapter(agent_name="helper", **options)
+
+
+def test_waiting_runs_hold_no_threads(office: Office) -> None:
+    """Async runs that wait for people wait on their event loop."""
+    runs, threads = threads_of_waiting_runs(office, prepare)
+    assert threads < runs / 4

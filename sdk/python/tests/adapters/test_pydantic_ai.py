@@ -12,8 +12,10 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, FunctionToolset, ModelRetry, Tool
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models.test import TestModel
+from pydantic_ai_runs import prepare
 from pydantic_ai_scripts import agent, scripted, tool
 from sync_loops import close_loop
+from waits import threads_of_waiting_runs
 
 import countersign
 from countersign.adapters import last_chain
@@ -181,3 +183,9 @@ def test_what_is_refused(office: Office) -> None:
         govern(object())  # type: ignore[arg-type]
     with pytest.raises(countersign.ConfigurationError, match="on_denial"):
         govern(agent("clerk"), on_denial="ignore")  # type: ignore[arg-type]
+
+
+def test_waiting_runs_hold_no_threads(office: Office) -> None:
+    """Async runs that wait for people wait on their event loop."""
+    runs, threads = threads_of_waiting_runs(office, prepare)
+    assert threads < runs / 4
