@@ -22,7 +22,16 @@ from typing import Any, TypeVar
 from countersign._fork import in_child
 from countersign._session import Session
 
-__all__ = ["Scope", "carry", "current_scope", "entered", "inherit_in_threads", "scope_of_call"]
+__all__ = [
+    "Scope",
+    "carry",
+    "current_scope",
+    "entered",
+    "inherit_in_threads",
+    "innermost_scope",
+    "scope_of_call",
+    "why_closed",
+]
 
 logger = logging.getLogger("countersign")
 
@@ -62,6 +71,11 @@ class Scope(ABC):
 _SCOPE: ContextVar[Scope | None] = ContextVar("countersign_place", default=None)
 
 
+def innermost_scope() -> Scope | None:
+    """Return the scope of the calling code, whether it is still open or not."""
+    return _SCOPE.get()
+
+
 def current_scope() -> Scope | None:
     """Return the scope of the calling code, if it is still open."""
     scope = _SCOPE.get()
@@ -87,6 +101,11 @@ def _reason(scope: Scope | None) -> str:
             "`with countersign.Chain(...)`. In a thread that was started outside the run, such as "
             "a queue's worker, call the result of countersign.carry(function), made inside the run"
         )
+    return why_closed(scope)
+
+
+def why_closed(scope: Scope) -> str:
+    """Say why nothing can be recorded in a scope any more."""
     if scope._process != os.getpid():
         return (
             "its run was opened by another process. Open one in this process, with "

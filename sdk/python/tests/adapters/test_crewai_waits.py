@@ -12,6 +12,7 @@ from crewai_scripts import Crew, Marks, agent, crew_of, task, tool
 from crewai_scripts import ScriptedModel as Model
 from office import Office
 
+from countersign.adapters._shared import current_run
 from countersign.adapters.crewai import govern
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -110,3 +111,42 @@ def test_a_run_that_is_cancelled_while_it_waits_runs_no_body(office: Office) -> 
     approval_id = asyncio.run(main())
     assert office.server.get(f"/v1/approvals/{approval_id}")["status"] == "cancelled"
     assert marks == []
+
+
+@pytest.mark.parametrize("what", ["forked", "over"])
+def test_what_is_no_part_of_the_run_any_more_is_refused(office: Office, what: str) -> None:
+    """In a forked process, and after the run: a tool that is called there does not run."""
+    marks, errors, run_over = Marks(), [], threading.Event()
+    plain = marks.tools()[0]
+
+    def call() -> None:
+        try:
+            if what == "over":
+                run_over.wait(60)
+            plain.run(amount=1)
+        except Exception as error:
+            errors.append(str(error))
+
+    @tool("other")
+    def other() -> str:
+        """Leaves something behind."""
+        if what == "over":
+            threading.Thread(target=call).start()
+        else:
+            run = current_run()
+            assert run is not None
+            run._process += 1  # as after a fork
+            call()
+            run._process -= 1
+        return "done"
+
+    clerk = agent("clerk", Model([("other", {})], "done"), [other])
+    before = set(threading.enumerate())
+    govern(Crew(agents=[clerk], tasks=[task("first", clerk)]), f"no part: {what}").kickoff()
+    run_over.set()
+    for thread in set(threading.enumerate()) - before:
+        if thread.name != "countersign-crew":
+            thread.join(5)
+    assert marks == []
+    assert len(errors) == 1
+    assert "nothing was carried out" in errors[0]

@@ -304,6 +304,24 @@ def test_a_child_after_a_sync_call_in_a_running_loop(where: str, office: Office)
     assert [c["status"] for c in office.chains(name)] == ["completed"] * 2
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_is_no_part_of_the_run(office: Office) -> None:
+    """The run would not learn of a denial there: what its hooks see in a child is refused."""
+    marks, told = Marks(), []
+    tool = marks.tool("write_note")
+
+    def node(state: Any) -> Any:
+        told.append(_child(lambda: tool.invoke({"n": 1})))
+        tool.invoke({"n": 2})
+        return {}
+
+    govern(graph_of(one=node).compile(), "child").invoke(QUESTION)
+    assert "another process" in told[0]
+    assert marks == ["write_note"]
+    (chain,) = office.chains("child")
+    assert len(office.outcomes(chain["id"])) == 1
+
+
 # -- Pythons on which a task cannot be given a context ------------------------------------------
 
 

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from office import Office
+from openai_agents_runs import prepare
 from sync_loops import close_loop
+from waits import threads_of_waiting_runs
 
 from openai_agents_scripts import agent, tool  # isort: skip
 from agents import Agent, LocalShellTool, RunConfig, RunHooks, Runner, function_tool
 
 import countersign
 from countersign.adapters import last_chain
+from countersign.adapters._agent_runs import current_agent_run
 from countersign.adapters.openai_agents import GovernedRunner
 
 # run_sync ends the generators of a loop that it uses again: whatever has one there is warned of.
@@ -216,3 +219,33 @@ def test_a_stream_that_is_left_early(office: Office) -> None:
         raise AssertionError("the chain is still open")
 
     asyncio.run(main())
+
+
+def test_waiting_runs_hold_no_threads(office: Office) -> None:
+    """Async runs that wait for people wait on their event loop."""
+    runs, threads = threads_of_waiting_runs(office, prepare)
+    assert threads < runs / 4
+
+
+def test_a_forked_process_is_no_part_of_the_run(office: Office) -> None:
+    """The run would not learn of a denial there: a governed tool that is called there is refused,
+    and so is what Runner starts."""
+    bodies: list[str] = []
+    note = tool("write_note", lambda: bodies.append("note"))
+
+    @function_tool
+    async def forks() -> str:
+        """As after a fork."""
+        run = current_agent_run()
+        assert run is not None
+        run._process += 1
+        try:
+            with pytest.raises(RuntimeError, match="another process"):
+                await Runner.run(agent("helper", [("write_note", {})], tools=[note]), "go")
+        finally:
+            run._process -= 1
+        return "refused"
+
+    GovernedRunner("forked").run_sync(agent("clerk", [("forks", {})], tools=[forks]), "go")
+    assert bodies == []
+    assert office.outcomes(last_chain().id) == [("succeeded", None)]  # type: ignore[union-attr]

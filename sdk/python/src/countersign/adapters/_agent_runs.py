@@ -18,7 +18,7 @@ from countersign._enforce import arguments_changed
 from countersign._loops import run_to_completion
 from countersign._permit import Denied, OnDenial, Permit, Request
 from countersign._run import GovernedRun
-from countersign._scope import current_scope, inherit_in_threads
+from countersign._scope import current_scope, inherit_in_threads, innermost_scope, why_closed
 from countersign.adapters._content import Content, prompt_payload
 from countersign.adapters._outcomes import Ending, ending_of
 from countersign.adapters._run_chains import LAST_CHAIN, RunChain
@@ -174,9 +174,14 @@ class AgentRun(GovernedRun):
 
 
 def current_agent_run() -> AgentRun | None:
-    """The run that this code is part of."""
-    scope = current_scope()
-    return scope if isinstance(scope, AgentRun) else None
+    """The run that this code is part of. What it started and is no part of it any more is
+    refused: its work after it has ended, and what a forked process does."""
+    scope = innermost_scope()
+    if not isinstance(scope, AgentRun):
+        return None
+    if not scope.is_open():
+        raise RuntimeError("nothing was carried out: " + why_closed(scope))
+    return scope
 
 
 @dataclass(frozen=True)
@@ -217,10 +222,8 @@ def model_call(run: AgentRun, agent: str, model: str, prompt: str, count: int) -
 class _Request(Request):
     def __init__(self, run: AgentRun, action: AgentAction, tell_model: bool) -> None:
         session = run.session
-        if session is None:
-            raise RuntimeError(
-                f"{action.name} was not called: the run that it is part of has ended"
-            )
+        if session is None or not run.is_open():
+            raise RuntimeError(f"{action.name} was not called: {why_closed(run)}")
         self._agent_action = action
         self._content = Content(action.arguments)
         super().__init__(

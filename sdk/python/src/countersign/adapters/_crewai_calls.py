@@ -23,7 +23,7 @@ from crewai.hooks.dispatch import HookAborted
 
 from countersign.adapters._content import prompt_payload
 from countersign.adapters._crewai_tools import GATES, KINDS, Permit, gate, with_defaults
-from countersign.adapters._shared import Run, Step, current_run, usage_of
+from countersign.adapters._shared import Run, Step, run_of_call, usage_of
 
 __all__ = ["agent_names", "as_hook_aborted", "govern_loaded_classes", "record_if_unwrapped"]
 
@@ -105,7 +105,7 @@ def _wrap(kind: type[Any], name: str, wrapper: Callable[[Any], Any]) -> None:
 
 def _model_call(method: Any) -> Any:
     def call(llm: Any, *args: Any, **kwargs: Any) -> Any:
-        run = current_run()
+        run = run_of_call()
         if run is None or _TOKENS.get() is not None:
             return method(llm, *args, **kwargs)
         given = _bind(method, run, llm, args, kwargs)
@@ -121,7 +121,7 @@ def _model_call(method: Any) -> Any:
 
 def _model_call_async(method: Any) -> Any:
     async def acall(llm: Any, *args: Any, **kwargs: Any) -> Any:
-        run = current_run()
+        run = run_of_call()
         if run is None or _TOKENS.get() is not None:
             return await method(llm, *args, **kwargs)
         given = _bind(method, run, llm, args, kwargs)
@@ -229,7 +229,7 @@ def _count_tokens(method: Any) -> Any:
 
 def _task(method: Any) -> Any:
     def execute_task(agent: Any, task: Any, *args: Any, **kwargs: Any) -> Any:
-        run = current_run()
+        run = run_of_call()
         if run is None or _is_retry(agent, task):
             return method(agent, task, *args, **kwargs)
         with _working_on(agent, task) as step:
@@ -241,7 +241,7 @@ def _task(method: Any) -> Any:
 
 def _task_async(method: Any) -> Any:
     async def aexecute_task(agent: Any, task: Any, *args: Any, **kwargs: Any) -> Any:
-        run = current_run()
+        run = run_of_call()
         if run is None or _is_retry(agent, task):
             return await method(agent, task, *args, **kwargs)
         with _working_on(agent, task) as step:

@@ -19,7 +19,7 @@ from crewai.utilities.string_utils import sanitize_tool_name
 
 from countersign._decision import PolicyDecision
 from countersign.adapters._outcomes import HANDLED, Ending, ending_of
-from countersign.adapters._shared import Run, Step, current_run
+from countersign.adapters._shared import Run, Step, current_run, run_of_call
 
 __all__ = ["GATES", "KINDS", "Permit", "gate", "with_defaults"]
 
@@ -127,7 +127,7 @@ def gate(agent_names: Any, owner: type[Any], name: str) -> Any:
             return permit
 
         def call(tool: Any, *args: Any, **kwargs: Any) -> Any:
-            if current_run() is None:
+            if run_of_call() is None:
                 return method(tool, *args, **kwargs)
             run, permit, step = begin(tool, args, kwargs)
             if step is not None:
@@ -144,7 +144,7 @@ def gate(agent_names: Any, owner: type[Any], name: str) -> Any:
             return result
 
         async def acall(tool: Any, *args: Any, **kwargs: Any) -> Any:
-            if current_run() is None:
+            if run_of_call() is None:
                 return await method(tool, *args, **kwargs)
             run, permit, step = begin(tool, args, kwargs)
             if step is not None:

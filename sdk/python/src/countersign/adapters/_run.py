@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ from countersign.adapters._content import Content
 from countersign.adapters._outcomes import Ending, Outcomes, ending_of
 from countersign.adapters._threads import blocking
 
-__all__ = ["Run", "Step", "current_run", "step_key", "usage_of"]
+__all__ = ["Run", "Step", "current_run", "run_of_call", "step_key", "usage_of"]
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,12 @@ class Run(ChainScope):
         self._before = getattr(chain, "recorded_before", 0)
 
     def check(self) -> None:
-        """Raise if the run was denied, or is over. Every hook calls it before anything else."""
+        """Raise if the run was denied, is over or is another process's. Every hook calls it before
+        anything else."""
         if self.denial is not None:
             raise self._as_raised(self.denial)
-        if self.chain._closed:
-            raise self._as_raised(RuntimeError(_run_over_text(self)))
+        if not self.is_open():
+            raise self._as_raised(RuntimeError(_not_open_text(self)))
 
     def deny(self, error: Exception) -> Exception:
         """Latch an error that ends the run; returns what the hook is to raise. Whatever keeps an
@@ -295,7 +297,22 @@ def current_run() -> Run | None:
     return run if run is not None and run.is_open() else None
 
 
-def _run_over_text(run: Run) -> str:
+def run_of_call() -> Run | None:
+    """:func:`current_run` for a wrapped method. What a run started and is no part of it any more
+    is refused: its work after it has ended, and what a forked process does, whose denial the run
+    would not learn of."""
+    run = _CURRENT.get()
+    if run is not None and not run.is_open():
+        raise run._as_raised(RuntimeError(_not_open_text(run)))
+    return run
+
+
+def _not_open_text(run: Run) -> str:
+    if run._process != os.getpid():
+        return (
+            f"nothing was carried out: the run of {run.chain.name!r} is another process's. Call a "
+            "governed object in this one, which opens a chain of its own"
+        )
     ended = "was interrupted, to be resumed by another call" if run.paused else "has ended"
     return (
         f"nothing was carried out: the run of {run.chain.name!r} that this is part of {ended}. "

@@ -6,7 +6,7 @@ of a run is latched, every later hook of that run refuses, and the outermost cal
 
 from __future__ import annotations
 
-from countersign.adapters._run import Run, Step, current_run, step_key, usage_of
+from countersign.adapters._run import Run, Step, current_run, run_of_call, step_key, usage_of
 from countersign.adapters._run_chains import (
     RunChain,
     SavedChain,
@@ -31,6 +31,7 @@ __all__ = [
     "missing_extra",
     "opened_run",
     "opened_run_async",
+    "run_of_call",
     "step_key",
     "usage_of",
 ]
