@@ -142,6 +142,7 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 func announce(p *cli.Process, address string, first *service.FirstStart) {
 	fmt.Fprintf(p.Out, "\nThis is the first start. These are shown once; keep them safe.\n\n"+
 		"  API key (admin):  %s\n  Sign-in link:     %s\n\n"+
+		"For each agent, make a key of its own:  countersign keys create --role agent --name NAME\n"+
 		"No policy is in force yet: payments above the thresholds wait for a person, and shells, SQL writes, deletions and mail are flagged.\n"+
 		"To have those wait too:  countersign policy put --pack starter, or the offer in the console\n\n", first.Key.Text.Reveal(), cli.SignInLink(address, first.SignIn))
 }

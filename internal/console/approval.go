@@ -155,7 +155,7 @@ func choiceOf(caller *service.Caller, view *service.ApprovalView) choice {
 	case !caller.Role.Includes(ledger.RoleMember):
 		return choice{Why: "You are signed in with an agent’s key. Only people can decide."}
 	case caller.Key == view.RequestedBy:
-		return choice{Why: "This action was recorded with your own key. Another person has to decide."}
+		return choice{Why: "This action was recorded with your own key. Another person has to decide. Give each agent a key of its own."}
 	case !view.Admits(caller.Name):
 		return choice{Why: fmt.Sprintf("By policy, only these may decide: %s. You are signed in as %q.", view.Deciders(), caller.Name)}
 	case voted:

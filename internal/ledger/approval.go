@@ -183,7 +183,7 @@ func (a *Approval) settled(status ApprovalStatus, verdict *Verdict) error {
 
 func (a *Approval) mayDecide(reviewer Reviewer) error {
 	if reviewer.Key == a.RequestedBy {
-		return fault.Errorf(fault.CodeForbidden, "the key that recorded an action cannot decide it: use another key")
+		return fault.Errorf(fault.CodeForbidden, "the key that recorded an action cannot decide it: use another key of role member or admin, and give each agent a key of its own")
 	}
 	if !a.Admits(reviewer.Name) {
 		return fault.Errorf(fault.CodeForbidden, "the policy %q names who may decide this: %s; the key %q is not among them", a.PolicyName, a.Deciders(), reviewer.Name)
