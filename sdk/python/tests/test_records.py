@@ -157,3 +157,17 @@ def test_the_real_service_is_read(server: Server) -> None:
     assert receipt.raw == chain.receipt
     assert receipt.receipt_number == chain.receipt["receipt_number"]
     assert asyncio.run(collected(chain.events())) == [first, second]
+
+
+def test_a_repeat_says_how_the_approval_ended(server: Server) -> None:
+    """As after a lost answer: the approval may have ended before the action is sent again."""
+    server.config()
+    with countersign.Chain(
+        "repeat", high_risk_agents=["intern"], approval_timeout_hours=0.0003
+    ) as chain:
+        for _ in range(2):
+            with pytest.raises(countersign.ApprovalTimedOutError):
+                chain.record_agent_action_sync(
+                    "intern", "tool_call", "noop", {}, idempotency_key="k"
+                )
+        assert len(list(chain.events_sync())) == 1

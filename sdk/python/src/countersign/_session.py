@@ -178,10 +178,25 @@ class Session(Delivery):
                     check_release(self.transport, decision.approval_id, decision)
                 )
             if not decision.allowed:
-                raise denial_of(decision, action)
+                raise (yield from self._denial(decision, action))
             if current and self.transport.is_fresh(sent):
                 return decision, True
         return decision, False
+
+    def _denial(self, decision: PolicyDecision, action: str) -> Steps[Exception]:
+        """Return the error for a denial. If an approval ended before its first answer arrived, only
+        the approval says how it ended."""
+        denial = denial_of(decision, action)
+        if decision.decision_source == "human_approval" and decision.approval_id:
+            try:
+                yield from self.transport.retry_slots.run(
+                    check_release(self.transport, decision.approval_id, decision)
+                )
+            except PolicyError as error:
+                return error
+            except (Unreachable, APIError):
+                pass  # it is denied, and must not be decided offline
+        return denial
 
     def report(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[bool]:
         """Report the outcome of an action. Returns whether the service recorded it."""
