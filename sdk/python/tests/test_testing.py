@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+from typing import Any
+from uuid import uuid4
+
 import pytest
 
 import countersign
 from countersign.testing import FakeService
+from server import Server
 
 
 def run_once(service: FakeService) -> None:
@@ -46,6 +51,75 @@ def test_receipts_are_linked(fake: FakeService) -> None:
         "CSN-2026-00001",
         "CSN-2026-00002",
     )
+
+
+def search_both_lists() -> None:
+    """Search for one of two chains, in ways that find it and in ways that do not."""
+    run = uuid4().hex
+    with countersign.Chain("other", metadata={"run": run}) as other:
+        other.record_agent_action_sync("clerk", "tool_call", "get_order", {"n": 1})
+    described: dict[str, Any] = {"run": run, "n": 4.5, "urgent": True, "none": None, "list": [1]}
+    with countersign.Chain("Month-end refunds", metadata=described) as chain:
+        chain.record_agent_action_sync("clerk", "tool_call", "get_order", {"n": 1})
+        chain.record_agent_action_sync("robot", "shell", "run_shell", {"command": "ls"})
+
+    def found(metadata: dict[str, Any] | None = None, **search: Any) -> list[str | None]:
+        search["metadata"] = {"run": run, **(metadata or {})}
+        chains = [c.id for c in countersign.list_chains_sync(**search)]
+        if not {"since", "until"} & search.keys():  # a receipt is made later than its chain
+            assert [r.chain_id for r in countersign.receipts_sync(**search)] == chains
+        return chains
+
+    assert found() == [chain.id, other.id]
+    started = countersign.get_chain_sync(str(chain.id)).started_at
+    assert started is not None
+    day = date.fromisoformat(started[:10])
+    for search in (
+        {"name": "REFUNDS month"},
+        {"agent_name": "robot"},
+        {"action_type": "shell"},
+        {"action_name": "run_shell"},
+        {"decision": "allow_with_flag"},
+        {"agent_name": "robot", "action_name": "get_order"},
+        {"agent_name": "robot", "decision": "allow_with_flag"},
+        {"metadata": {"n": 4.50, "urgent": True, "none": None}},
+        {"since": started},
+    ):
+        assert found(**search) == [chain.id], search
+    assert found(since=day - timedelta(days=1), until=day) == [chain.id, other.id]
+    for search in (
+        {"name": "refund"},
+        {"agent_name": "Robot"},
+        {"agent_name": "robot", "decision": "allow"},
+        {"metadata": {"list": "[1]"}},
+        {"metadata": {"n": "4"}},
+        {"since": day + timedelta(days=1)},
+        {"until": day - timedelta(days=1)},
+    ):
+        assert found(**search) == [], search
+    assert chain.id not in found(until=started)
+    for search in (
+        {"name": "-"},
+        {"decision": "perhaps"},
+        {"since": "yesterday"},
+        {"since": day, "until": day - timedelta(days=1)},
+    ):
+        with pytest.raises(countersign.APIError) as refused:
+            found(**search)
+        assert (refused.value.status, refused.value.code) == (422, "invalid_request"), search
+
+
+def test_lists_are_searched_as_in_the_real_service(server: Server) -> None:
+    """What the fake service finds, the real one finds too."""
+    server.config()
+    search_both_lists()
+
+
+def test_lists_are_searched(fake: FakeService) -> None:
+    countersign.init(**fake.settings())
+    for decision in ("allow", "allow", "allow_with_flag"):
+        fake.script(decision)
+    search_both_lists()
 
 
 def test_the_fixture_is_there(countersign_service: FakeService) -> None:

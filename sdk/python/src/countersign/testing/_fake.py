@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from countersign.testing._keys import example_api_key
 from countersign.testing._records import RecordKeeper
+from countersign.testing._search import Search
 from countersign.testing._wire import (
     Answer,
     FakeTransport,
@@ -155,7 +156,7 @@ class FakeService:
             for chain in reversed(self._records.chains.values())
             if all(chain.get(n) == query[n] for n in _FILTERS if n in query)
         ]
-        return _page(found, **query)
+        return self._searched(found, "started_at", **query)
 
     def _list_events(self, call: RecordedCall, chain_id: str, **query: str) -> Answer:
         if chain_id not in self._records.chains:
@@ -164,7 +165,22 @@ class FakeService:
         return _page(found, **query)
 
     def _list_receipts(self, call: RecordedCall, **query: str) -> Answer:
-        return _page(list(reversed(self._records.receipts.values())), **query)
+        receipts = list(reversed(self._records.receipts.values()))
+        return self._searched(receipts, "generated_at", **query)
+
+    def _searched(self, records: list[dict[str, Any]], moment: str, **query: str) -> Answer:
+        """Return a page of the chains or receipts that the query searches for."""
+        try:
+            search = Search(query)
+        except ValueError as error:
+            return _problem(422, "invalid_request", str(error))
+        found = []
+        for record in records:
+            chain = self._records.chains[record.get("chain_id") or record["id"]]
+            events = [e for e in self._records.events if e["chain_id"] == chain["id"]]
+            if search.matches(chain, events, record[moment]):
+                found.append(record)
+        return _page(found, **query)
 
     def _event(self, call: RecordedCall, chain_id: str) -> Answer:
         if problem := self._unusable(chain_id):
@@ -308,9 +324,9 @@ def _found(body: Any) -> Answer:
     return Answer(200, body) if body else _problem(404, "not_found")
 
 
-def _problem(status: int, code: str) -> Answer:
-    body = {"type": "about:blank", "title": code, "status": status, "detail": code, "code": code}
-    return Answer(status, body)
+def _problem(status: int, code: str, detail: str = "") -> Answer:
+    body = {"type": "about:blank", "title": code, "status": status, "code": code}
+    return Answer(status, {**body, "detail": detail or code})
 
 
 def _only(record: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
