@@ -195,20 +195,12 @@ func (w *cleanWorld) audit(s *service.Service, over <-chan struct{}) {
 		if err := s.QueueChecks(context.Background(), every); err != nil {
 			w.t.Error(err)
 		}
-		jobs, err := s.Jobs().Claim(context.Background(), time.Minute, map[string]int{service.JobCheck: 2, service.JobDeadline: 20})
-		if err != nil {
-			w.t.Error(err)
-		}
-		for _, job := range jobs {
-			if job.Kind == service.JobDeadline {
-				err = s.Jobs().Deadline(context.Background(), job)
-			} else {
-				err = s.Jobs().CheckLedger(context.Background(), job, every)
-			}
-			if err != nil {
-				w.t.Error(err)
-			}
-		}
+		// First, so that no check sees the lease of a job that is claimed: after a jump back it looks
+		// like a job that somebody has postponed.
+		w.work(s, service.JobDeadline, 20, s.Jobs().Deadline)
+		w.work(s, service.JobCheck, 2, func(ctx context.Context, job *store.Job) error {
+			return s.Jobs().CheckLedger(ctx, job, every)
+		})
 		if last {
 			return
 		}
@@ -216,6 +208,19 @@ func (w *cleanWorld) audit(s *service.Service, over <-chan struct{}) {
 		case <-over:
 			last = true
 		case <-w.due:
+		}
+	}
+}
+
+// work runs the due jobs of a kind.
+func (w *cleanWorld) work(s *service.Service, kind string, most int, do func(context.Context, *store.Job) error) {
+	jobs, err := s.Jobs().Claim(context.Background(), time.Minute, map[string]int{kind: most})
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, job := range jobs {
+		if err := do(context.Background(), job); err != nil {
+			w.t.Error(err)
 		}
 	}
 }
