@@ -374,10 +374,8 @@ globalThis.bundleFormat = (() => {
     cryptography,
     equal,
     fromBase64,
-    hasShape,
     hex,
     isObject,
-    list,
     maxBundle,
     NoBundle,
     NotChecked,
@@ -389,7 +387,6 @@ globalThis.bundleFormat = (() => {
     rootOf,
     signedByLog,
     text,
-    textOrNull,
     TrustError,
     utf8,
   };
