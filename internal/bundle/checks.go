@@ -98,20 +98,10 @@ func (v *verification) receiptHash() (Status, string) {
 		return Fail, "the receipt does not have the hash that the bundle names"
 	}
 	number := v.verdict.ReceiptNumber
-	sequence, err := parseSequence(number[strings.LastIndexByte(number, '-')+1:])
-	if err != nil || v.proof == nil || sequence != v.proof.Index+1 {
+	if v.proof == nil || number[strings.LastIndexByte(number, '-')+1:] != fmt.Sprintf("%05d", v.proof.Index+1) {
 		return Fail, "the receipt's number is not that of its place in the log"
 	}
 	return Pass, v.verdict.ReceiptHash
-}
-
-// parseSequence reads the last part of a receipt's number, which is padded with zeroes.
-func parseSequence(digits string) (int64, error) {
-	trimmed := strings.TrimLeft(digits, "0")
-	if len(digits) > 5 && len(trimmed) != len(digits) || len(digits) < 5 {
-		return 0, errProof
-	}
-	return parseDecimal(trimmed)
 }
 
 const (
@@ -278,6 +268,10 @@ func (v *verification) signer(signed, origin string) note.Verifier {
 	return nil
 }
 
+// maxTime is the end of the year 9999, in seconds. The time of a cosignature has 64 bits, and
+// what is later overflows: it could pass for a time long ago.
+const maxTime = 253402300799
+
 // cosigned lists the given witnesses that cosigned the checkpoint.
 func (v *verification) cosigned() []Cosigning {
 	if v.checkpoint == nil {
@@ -289,7 +283,7 @@ func (v *verification) cosigned() []Cosigning {
 		if err != nil {
 			continue
 		}
-		if at, err := cosignature.CoSigV1Timestamp(opened.Sigs[0]); err == nil {
+		if at, err := cosignature.CoSigV1Timestamp(opened.Sigs[0]); err == nil && 0 <= at.Unix() && at.Unix() <= maxTime {
 			found = append(found, Cosigning{Name: witness.Name(), At: at.UTC()})
 		}
 	}

@@ -82,7 +82,14 @@ func (f *logFixture) witnessKeys() (keys []string) {
 }
 
 func signatureLine(name string, id, signature []byte) string {
-	return "— " + name + " " + base64.StdEncoding.EncodeToString(append(id, signature...)) + "\n"
+	return "— " + name + " " + encode(append(id, signature...)) + "\n"
+}
+
+func encode(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
+
+func hashOf(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return sum[:]
 }
 
 // sign makes a note of a text, signed by the log.
@@ -93,9 +100,14 @@ func (f *logFixture) sign(text string) string {
 
 // cosign is a witness's line below a checkpoint.
 func (f *logFixture) cosign(text string, witness int) string {
+	return f.cosignAt(text, witness, cosignedAt)
+}
+
+// cosignAt is a witness's line with another time.
+func (f *logFixture) cosignAt(text string, witness int, at uint64) string {
 	key, name := f.witnesses[witness], witnessName(witness)
-	signature := ed25519.Sign(key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", cosignedAt, text))
-	return signatureLine(name, keyHash(name, algCosignV1, key.Public().(ed25519.PublicKey)), append(binary.BigEndian.AppendUint64(nil, cosignedAt), signature...))
+	signature := ed25519.Sign(key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text))
+	return signatureLine(name, keyHash(name, algCosignV1, key.Public().(ed25519.PublicKey)), append(binary.BigEndian.AppendUint64(nil, at), signature...))
 }
 
 func object(write func(w *canon.ObjectWriter)) string {

@@ -42,6 +42,7 @@ func makeVectors(t testing.TB, more int) *vectors {
 			v.Cases = append(v.Cases, bundleCase{Name: base + " under " + trust, Base: base, Trust: trust})
 		}
 	}
+	v.addSigned(f)
 	m := &mutator{t: t, vectors: v, base: "bundle", seen: make(map[string]bool)}
 	document := parseDocument(t, v.Bases[m.base])
 	m.mutate(nil, document)

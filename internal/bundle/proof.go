@@ -15,8 +15,12 @@ import (
 // proofHeader is the first line of a C2SP tlog-proof.
 const proofHeader = "c2sp.org/tlog-proof@v1"
 
-// maxProofHashes bounds a proof: a tree of 2^63 leaves has no longer one.
+// maxProofHashes bounds a proof, as C2SP does.
 const maxProofHashes = 63
+
+// maxCount bounds an index and the size of a tree: above it the arithmetic of x/mod's tlog
+// overflows and does not end.
+const maxCount = 1 << 62
 
 // Proof is a proof of inclusion with the checkpoint that it leads to.
 type Proof struct {
@@ -132,10 +136,10 @@ func decodeBase64(text string) ([]byte, error) {
 	return decoded, nil
 }
 
-// parseDecimal reads a number without sign and leading zeroes.
+// parseDecimal reads an index or a size, without sign and leading zeroes.
 func parseDecimal(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || strconv.FormatInt(n, 10) != text {
+	if err != nil || n < 0 || n > maxCount || strconv.FormatInt(n, 10) != text {
 		return 0, errProof
 	}
 	return n, nil

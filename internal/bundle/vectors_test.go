@@ -56,6 +56,8 @@ type bundleCase struct {
 	Verdict string  `json:"verdict"`
 	Failed  []Check `json:"failed"`
 	Skipped []Check `json:"not_checked"`
+
+	wanted []Check // of a case without edits, what it must fail; nil where the test does not say
 }
 
 // edit changes the value at a path: it sets it, removes it from its list, inserts before
@@ -197,6 +199,9 @@ func TestVectors(t *testing.T) {
 		c := &v.Cases[i]
 		c.judge(t, v, trust)
 		if c.Edits == nil {
+			if c.wanted != nil && !slices.Equal(c.Failed, c.wanted) {
+				t.Errorf("%s: %s, failed %v, want %v", c.Name, c.Verdict, c.Failed, c.wanted)
+			}
 			continue
 		}
 		mutants++

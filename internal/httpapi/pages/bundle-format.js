@@ -8,7 +8,9 @@ globalThis.bundleFormat = (() => {
   const maxBundle = 64 * 1024 * 1024; // bytes
   const maxSignatures = 100; // of one note
   const maxDepth = 64; // of nested arrays and objects
-  const maxProof = 63; // hashes: a log has fewer than 2^63 entries
+  const maxProof = 63; // hashes
+  const maxCount = 2n ** 62n; // entries of a log
+  const maxTime = 253402300799n; // the end of the year 9999, in seconds
 
   // NoBundle is thrown for a file that is not a bundle at all, so that there is nothing to check.
   class NoBundle extends Error {}
@@ -293,16 +295,16 @@ globalThis.bundleFormat = (() => {
     }
     const time = new DataView(signature.buffer, signature.byteOffset, 8).getBigUint64(0);
     const message = utf8.encode(`cosignature/v1\ntime ${time}\n${note.text}`);
-    return (await crypto.signed(witness.key, message, signature.subarray(8))) ? time : null;
+    return time <= maxTime && (await crypto.signed(witness.key, message, signature.subarray(8))) ? time : null;
   };
 
   // --- the log's proof (C2SP tlog-proof, tlog-checkpoint) ---------------------------
 
-  // decimal parses a number below 2^63 without leading zeros, as a bigint. It returns null for anything
+  // decimal parses an index or a size without leading zeros, as a bigint. It returns null for anything
   // else.
   const decimal = (written) => {
     const number = /^(0|[1-9][0-9]{0,18})$/.test(written) ? BigInt(written) : null;
-    return number !== null && number < 2n ** 63n ? number : null;
+    return number !== null && number <= maxCount ? number : null;
   };
 
   const parseHash = (line) => {

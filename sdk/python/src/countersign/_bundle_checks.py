@@ -29,8 +29,6 @@ __all__ = ["BundleCheck", "Evidence", "Trust", "run_checks"]
 _RECEIPT_V1, _RECEIPT_V2 = "countersign-receipt-v1", "countersign-receipt-v2"
 _NO_ACTIONS = ("gap", "late_outcome")
 _REGISTRY = "countersign-signing-keys-v1"
-# Filled with zeros to five digits.
-_NUMBER = re.compile(r"[0-9]{5}|[1-9][0-9]{5,18}", re.ASCII)
 
 Status = Literal["pass", "fail", "not_checked"]
 
@@ -121,7 +119,7 @@ def _receipt_hash(evidence: Evidence) -> str:
         raise _Failed(evidence.proof_fault)
     number = receipt.get("receipt_number")
     last = number.rpartition("-")[2] if isinstance(number, str) else ""
-    if not _NUMBER.fullmatch(last) or int(last) != evidence.proof.index + 1:
+    if last != f"{evidence.proof.index + 1:05}":
         raise _Failed("the receipt's number is not that of its place in the log")
     return ""
 
@@ -325,7 +323,7 @@ def _inclusion(evidence: Evidence) -> str:
     leaf = leaf_hash(evidence.receipt_bytes)
     if root_from_proof(leaf, proof.index, checkpoint.size, proof.hashes) != checkpoint.root:
         raise _Failed("the proof does not lead from the receipt to the checkpoint's root")
-    return f"entry {proof.index} of {checkpoint.size}"
+    return f"entry {proof.index + 1} of {checkpoint.size}"
 
 
 def _checkpoint_signature(evidence: Evidence) -> str:

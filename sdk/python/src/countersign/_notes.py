@@ -34,8 +34,9 @@ __all__ = [
 _ED25519 = 1
 _COSIGNATURE = 4
 _MAX_SIGNATURES = 100
-_MAX_COUNT = 2**63 - 1
-_MAX_HASHES = 63  # a tree of 2**63 - 1 leaves has no longer proof
+_MAX_COUNT = 2**62
+_MAX_HASHES = 63
+_MAX_TIME = 253402300799  # the end of the year 9999
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
 
@@ -176,7 +177,7 @@ def cosignatures(note: Note, witnesses: Iterable[Key]) -> list[Cosignature]:
             continue
         time = int.from_bytes(signature[:8], "big")
         message = f"cosignature/v1\ntime {time}\n{note.text}".encode()
-        if time <= _MAX_COUNT and verify_ed25519(witness.public, signature[8:], message):
+        if time <= _MAX_TIME and verify_ed25519(witness.public, signature[8:], message):
             found.append(Cosignature(witness, time))
     return found
 
@@ -230,7 +231,7 @@ def read_proof(text: str) -> Proof:
 
 def _count(text: str) -> int:
     if not _DECIMAL.fullmatch(text) or int(text) > _MAX_COUNT:
-        raise ValueError("not a number without leading zeros, below 2^63")
+        raise ValueError("not a number without leading zeros, at most 2^62")
     return int(text)
 
 
