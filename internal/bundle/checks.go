@@ -241,10 +241,10 @@ func (v *verification) checkpointSignature() (Status, string) {
 	if key == nil {
 		return Fail, "the checkpoint is not signed with a log key that was given"
 	}
-	if at := v.trust.revokedAt; !at.IsZero() {
+	if at := v.trust.revokedAt; at != nil {
 		before := 0
 		for _, seen := range v.cosigned() {
-			if seen.At.Before(at) {
+			if seen.At.Before(*at) {
 				before++
 			}
 		}

@@ -16,8 +16,11 @@ func makeVectors(t testing.TB, more int) *vectors {
 	f := newLogFixture(t, "log", "log", 5)
 	forger := newLogFixture(t, "log", "forger", 5)
 	all := trustSet{LogKeys: []string{f.logKey()}, Witnesses: f.witnessKeys(), Quorum: 2}
-	revoked, seen := all, all
-	revoked.RevokedAt, seen.RevokedAt = "2026-11-16T09:30:00Z", "2026-11-16T09:30:01Z"
+	revokedAt := func(time string) trustSet {
+		set := all
+		set.RevokedAt = time
+		return set
+	}
 	v := &vectors{
 		Description: "Evidence bundles for verifiers; docs/bundles.md has the format and the checks. A case is a base with edits: set a value, remove it from its list, " +
 			"insert it before a position, or splice bytes of a string's UTF-8. The document is then written in canonical form. failed and not_checked list the checks that " +
@@ -28,7 +31,9 @@ func makeVectors(t testing.TB, more int) *vectors {
 			"forger":    {LogKeys: []string{forger.logKey()}, Witnesses: []string{}},
 			"rotation":  {LogKeys: []string{forger.logKey(), f.logKey()}, Witnesses: all.Witnesses, Quorum: 1},
 			"quorum 3":  {LogKeys: all.LogKeys, Witnesses: all.Witnesses, Quorum: 3},
-			"revoked":   revoked, "revoked later": seen,
+			"revoked":   revokedAt("2026-11-16T09:30:00Z"), "revoked in the same second": revokedAt("2026-11-16T09:30:00.999999999Z"),
+			"revoked later": revokedAt("2026-11-16T10:30:01+01:00"), "revoked long ago": revokedAt("0001-01-01T00:00:00Z"),
+			"other spelling": {LogKeys: []string{upperHash(all.LogKeys[0])}, Witnesses: []string{upperHash(all.Witnesses[0]), all.Witnesses[1]}, Quorum: 2},
 		},
 		Bases: map[string]string{
 			"bundle": string(f.bundles[2].Encode()), "first": string(f.bundles[0].Encode()), "last": string(f.bundles[4].Encode()),
@@ -37,6 +42,7 @@ func makeVectors(t testing.TB, more int) *vectors {
 		},
 	}
 	v.files()
+	v.refusedTrust(f)
 	for _, base := range slices.Sorted(maps.Keys(v.Bases)) {
 		for _, trust := range slices.Sorted(maps.Keys(v.Trust)) {
 			v.Cases = append(v.Cases, bundleCase{Name: base + " under " + trust, Base: base, Trust: trust})
@@ -79,6 +85,42 @@ func (v *vectors) files() {
 		v.Files = append(v.Files, fileCase{name, text})
 	}
 	slices.SortFunc(v.Files, func(a, b fileCase) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// upperHash writes the hash in a vkey with capitals.
+func upperHash(vkey string) string {
+	parts := strings.SplitN(vkey, "+", 3)
+	return parts[0] + "+" + strings.ToUpper(parts[1]) + "+" + parts[2]
+}
+
+// refusedTrust adds what a person may give a verifier by mistake, or be talked into giving.
+func (v *vectors) refusedTrust(f *logFixture) {
+	all := v.Trust["all"]
+	v.Refused = make(map[string]trustSet)
+	add := func(name string, change func(*trustSet)) {
+		set := all
+		change(&set)
+		v.Refused[name] = set
+	}
+	broken := all.LogKeys[0]
+	broken = broken[:len(broken)-4] + "\n" + broken[len(broken)-4:]
+	add("a line break in a key", func(s *trustSet) { s.LogKeys = []string{broken} })
+	add("a witness as log key", func(s *trustSet) { s.LogKeys = all.Witnesses[:1] })
+	add("a witness twice", func(s *trustSet) { s.Witnesses = []string{all.Witnesses[0], all.Witnesses[0]} })
+	add("a witness in both forms", func(s *trustSet) {
+		s.Witnesses = []string{all.Witnesses[0], vkey(witnessName(0), algEd25519, f.witnesses[0])}
+	})
+	add("a witness under two names", func(s *trustSet) {
+		s.Witnesses = []string{all.Witnesses[0], vkey("other.example", algCosignV1, f.witnesses[0])}
+	})
+	add("a quorum out of reach", func(s *trustSet) { s.Quorum = 4 })
+	add("a negative quorum", func(s *trustSet) { s.Quorum = -1 })
+	add("revoked and no witnesses", func(s *trustSet) {
+		*s = trustSet{LogKeys: all.LogKeys, Witnesses: []string{}, RevokedAt: "2026-11-16T09:30:00Z"}
+	})
+	for _, time := range []string{"yesterday", "2026-11-16", "2026-11-16T09:30:00", "2026-11-16 09:30:00Z", "2026-02-30T09:30:00Z", "2026-11-16T24:00:00Z", "2026-11-16T09:30:00+25:00"} {
+		add("revoked at "+time, func(s *trustSet) { s.RevokedAt = time })
+	}
 }
 
 // mutator makes cases that differ from a base in one place.

@@ -11,8 +11,7 @@ import (
 func TestRegistryKeys(t *testing.T) {
 	t.Parallel()
 	v := makeVectors(t, 0)
-	none := v.Trust["none"]
-	trust := map[string]*Trust{"none": none.trust(t)}
+	trust := map[string]*Trust{"none": mustTrust(t, Keys{})}
 	registry := parseDocument(t, v.Bases["bundle"]).(map[string]any)["signing_keys"].(string)
 	second := strings.Replace(approverID, "000000000001", "000000000002", 1)
 	for name, replace := range map[string][2]string{

@@ -29,6 +29,7 @@ type vectors struct {
 	Description string              `json:"description"`
 	Trust       map[string]trustSet `json:"trust"`
 	Bases       map[string]string   `json:"bases"`
+	Refused     map[string]trustSet `json:"refused_trust"`
 	Files       []fileCase          `json:"files"`
 	Cases       []bundleCase        `json:"cases"`
 
@@ -150,16 +151,16 @@ func (c *bundleCase) text(t testing.TB, v *vectors) []byte {
 	return canonical(t, document)
 }
 
-func (s *trustSet) trust(t testing.TB) *Trust {
+func (s *trustSet) trust() (*Trust, error) {
 	keys := Keys{Log: s.LogKeys, Witnesses: s.Witnesses, Quorum: s.Quorum}
 	if s.RevokedAt != "" {
 		at, err := time.Parse(time.RFC3339, s.RevokedAt)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
-		keys.RevokedAt = at
+		keys.RevokedAt = &at
 	}
-	return mustTrust(t, keys)
+	return NewTrust(keys)
 }
 
 // judge fills in what this verifier says of a case.
@@ -187,7 +188,15 @@ func TestVectors(t *testing.T) {
 	v := makeVectors(t, long)
 	trust := make(map[string]*Trust)
 	for name, set := range v.Trust {
-		trust[name] = set.trust(t)
+		var err error
+		if trust[name], err = set.trust(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, set := range v.Refused {
+		if _, err := set.trust(); err == nil {
+			t.Errorf("%s: the trust was accepted", name)
+		}
 	}
 	for _, file := range v.Files {
 		if _, err := trust["all"].Verify([]byte(file.Text)); err == nil {

@@ -83,7 +83,7 @@ type Trust struct {
 	logs      []note.Verifier
 	witnesses []note.Verifier
 	quorum    int
-	revokedAt time.Time
+	revokedAt *time.Time // in whole seconds, as cosignatures have them
 	anchors   AnchorJudge
 }
 
@@ -92,61 +92,83 @@ type AnchorJudge func(method string, digest [32]byte, proof []byte) (Status, str
 
 // Keys is what a person gives a verifier.
 type Keys struct {
-	Log       []string  // vkeys of the log, more than one during a rotation
-	Witnesses []string  // vkeys of witnesses
-	Quorum    int       // how many of them must have cosigned; 0 for no demand
-	RevokedAt time.Time // when the log keys were revoked; zero where they were not
+	Log       []string   // vkeys of the log, more than one during a rotation
+	Witnesses []string   // vkeys of witnesses
+	Quorum    int        // how many of them must have cosigned; 0 for no demand
+	RevokedAt *time.Time // when the log keys were revoked; nil where they were not
 	Anchors   AnchorJudge
 }
 
 // NewTrust reads the keys that a person gives.
 func NewTrust(keys Keys) (*Trust, error) {
-	t := &Trust{quorum: keys.Quorum, revokedAt: keys.RevokedAt, anchors: keys.Anchors}
+	t := &Trust{quorum: keys.Quorum, anchors: keys.Anchors}
+	if keys.RevokedAt != nil {
+		at := keys.RevokedAt.Truncate(time.Second)
+		t.revokedAt = &at
+	}
 	for _, text := range keys.Log {
-		key, err := note.NewVerifier(text)
+		key, err := logKey(text)
 		if err != nil {
 			return nil, fmt.Errorf("%q is no log key: it has the form name+hash+base64, as `countersign log vkey` prints it", text)
 		}
 		t.logs = append(t.logs, key)
 	}
+	given := make(map[string]bool) // by public key: one under two names is one witness
 	for _, text := range keys.Witnesses {
-		key, err := witnessKey(text)
+		key, public, err := witnessKey(text)
 		if err != nil {
 			return nil, fmt.Errorf("%q is no key of a witness: it has the form name+hash+base64, as the witness publishes it", text)
 		}
-		for _, known := range t.witnesses {
-			if known.Name() == key.Name() && known.KeyHash() == key.KeyHash() {
-				return nil, fmt.Errorf("the witness %q is given twice", key.Name())
-			}
+		if given[string(public)] {
+			return nil, fmt.Errorf("the witness %q is given twice", key.Name())
 		}
+		given[string(public)] = true
 		t.witnesses = append(t.witnesses, key)
 	}
 	if keys.Quorum < 0 || keys.Quorum > len(t.witnesses) {
 		return nil, fmt.Errorf("a quorum of %d cannot be reached with %d witnesses", keys.Quorum, len(t.witnesses))
 	}
-	if !keys.RevokedAt.IsZero() && len(t.witnesses) == 0 {
+	if keys.RevokedAt != nil && len(t.witnesses) == 0 {
 		return nil, fmt.Errorf("a revoked log key counts only where witnesses saw the checkpoint before: give their keys")
 	}
 	return t, nil
 }
 
+// logKey reads the vkey of a log.
+func logKey(text string) (note.Verifier, error) {
+	if _, err := publicKey(text); err != nil {
+		return nil, err
+	}
+	return note.NewVerifier(text)
+}
+
 // witnessKey reads the vkey of a witness: an Ed25519 key, marked as one for cosignatures
 // or, as some witnesses publish it, for notes.
-func witnessKey(text string) (note.Verifier, error) {
+func witnessKey(text string) (key note.Verifier, public []byte, err error) {
+	if public, err = publicKey(text); err != nil {
+		return nil, nil, err
+	}
+	key, err = cosignature.NewVerifierForCosignatureV1(text)
+	return key, public, err
+}
+
+// publicKey is the public key in a vkey, whose base64 has one spelling and whose hash is its
+// own. The libraries do not check either for every kind of key.
+func publicKey(text string) ([]byte, error) {
 	name, rest, _ := strings.Cut(text, "+")
 	id, encoded, _ := strings.Cut(rest, "+")
 	key, err := decodeBase64(encoded)
 	if err != nil || len(key) != 1+ed25519.PublicKeySize {
-		return nil, errWitnessKey
+		return nil, errKey
 	}
 	sum := sha256.Sum256(append([]byte(name+"\n"), key...))
-	if hex.EncodeToString(sum[:4]) != id {
-		return nil, errWitnessKey
+	if !strings.EqualFold(hex.EncodeToString(sum[:4]), id) {
+		return nil, errKey
 	}
-	return cosignature.NewVerifierForCosignatureV1(text)
+	return key[1:], nil
 }
 
-var errWitnessKey = errors.New("malformed key")
+var errKey = errors.New("malformed key")
 
 // Verify checks a bundle. The error says why a file is no bundle; what is wrong with one is
 // in the verdict.

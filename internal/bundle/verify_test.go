@@ -16,6 +16,11 @@ func statuses(v *Verdict) map[Check]Status {
 	return found
 }
 
+func at(seconds, nanoseconds int64) *time.Time {
+	moment := time.Unix(seconds, nanoseconds)
+	return &moment
+}
+
 // TestVerify promises what an untouched bundle gets from verifiers that believe more or
 // less: each check is named, and only a pinned log key makes it verified.
 func TestVerify(t *testing.T) {
@@ -38,7 +43,7 @@ func TestVerify(t *testing.T) {
 	judge := func(status Status) AnchorJudge {
 		return func(string, [32]byte, []byte) (Status, string) { return status, "as told" }
 	}
-	cosigned := time.Unix(cosignedAt, 0)
+	second := func(n int64) *time.Time { return at(cosignedAt+n, 0) }
 	for name, test := range map[string]struct {
 		bundle  *Bundle
 		keys    Keys
@@ -59,9 +64,17 @@ func TestVerify(t *testing.T) {
 			CheckCheckpointSignature: Fail, CheckApprovalSignatures: Fail, CheckWitnesses: NotChecked,
 		})},
 		"both keys of a rotation": {f.bundles[1], Keys{Log: []string{other.logKey(), f.logKey()}, Witnesses: f.witnessKeys()}, Verified, all},
-		"revoked, seen before":    {f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: cosigned.Add(time.Second)}, Verified, all},
+		"revoked, seen before":    {f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: second(1)}, Verified, all},
 		"revoked, not seen before": {
-			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: cosigned}, Failed,
+			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: second(0)}, Failed,
+			with(map[Check]Status{CheckCheckpointSignature: Fail}),
+		},
+		"revoked, perhaps not seen before": {
+			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: at(cosignedAt, 999_999_999)}, Failed,
+			with(map[Check]Status{CheckCheckpointSignature: Fail}),
+		},
+		"revoked at the earliest time": {
+			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: new(time.Time)}, Failed,
 			with(map[Check]Status{CheckCheckpointSignature: Fail}),
 		},
 		"a share": {share(f.bundles[3]), Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys()}, Verified, with(map[Check]Status{
@@ -94,7 +107,7 @@ func TestTrust(t *testing.T) {
 		"a witness twice":         {Witnesses: append(f.witnessKeys(), f.witnessKeys()[0])},
 		"a quorum out of reach":   {Witnesses: f.witnessKeys(), Quorum: 4},
 		"a negative quorum":       {Quorum: -1},
-		"revoked and unwitnessed": {Log: []string{f.logKey()}, RevokedAt: time.Unix(1, 0)},
+		"revoked and unwitnessed": {Log: []string{f.logKey()}, RevokedAt: at(1, 0)},
 	} {
 		if _, err := NewTrust(keys); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -161,10 +161,11 @@ func verifierPage(t *testing.T) string {
 const vectorsVariable = "COUNTERSIGN_BUNDLE_VECTORS"
 
 type bundleVectors struct {
-	Trust map[string]json.RawMessage
-	Bases map[string]string
-	Files []struct{ Name, Text string }
-	Cases []struct {
+	Trust   map[string]json.RawMessage
+	Refused map[string]json.RawMessage `json:"refused_trust"`
+	Bases   map[string]string
+	Files   []struct{ Name, Text string }
+	Cases   []struct {
 		Name, Verdict, Trust string
 		Failed               []string
 		NotChecked           []string `json:"not_checked"`
@@ -213,7 +214,9 @@ const judgeVectors = `(async (vectors) => {
 		const those = (status) => checks.filter((check) => check.status === status).map(({ name }) => name).join();
 		return [verdict, those("fail"), those("not_checked")].join(" | ");
 	};
-	const judged = { cases: [], files: [] };
+	const judged = { cases: [], files: [], accepted: [] };
+	for (const [name, trust] of Object.entries(vectors.refused_trust))
+		await judge(make({ base: "bundle" }), trust).then(() => judged.accepted.push(name), (error) => { if (!error.isTrust) throw error; });
 	for (let from = 0; from < vectors.cases.length; from += 50)
 		judged.cases.push(...await Promise.all(vectors.cases.slice(from, from + 50).map((c) => judge(make(c), vectors.trust[c.trust]))));
 	for (const f of vectors.files) judged.files.push(await judge(encoder.encode(f.text), vectors.trust.all));
@@ -228,7 +231,7 @@ func TestVerifierPageJudgesTheVectors(t *testing.T) {
 	b := openTab(t)
 	b.do(t, chromedp.Navigate(verifierPage(t)))
 	began := time.Now()
-	judged := ask[struct{ Cases, Files []string }](t, b, judgeVectors+"("+text+")")
+	judged := ask[struct{ Cases, Files, Accepted []string }](t, b, judgeVectors+"("+text+")")
 	t.Logf("%d cases in %v", len(vectors.Cases), time.Since(began))
 	if len(judged.Cases) != len(vectors.Cases) || len(judged.Files) != len(vectors.Files) || len(vectors.Cases) < 500 {
 		t.Fatalf("judged %d cases of %d, and %d files of %d", len(judged.Cases), len(vectors.Cases), len(judged.Files), len(vectors.Files))
@@ -242,6 +245,9 @@ func TestVerifierPageJudgesTheVectors(t *testing.T) {
 		if want := "no_bundle |  | "; judged.Files[i] != want {
 			t.Errorf("%s: %s, want %s", f.Name, judged.Files[i], want)
 		}
+	}
+	if len(judged.Accepted) > 0 || len(vectors.Refused) < 10 {
+		t.Errorf("accepted %q of %d trusts that every verifier refuses", judged.Accepted, len(vectors.Refused))
 	}
 	b.quiet(t)
 }

@@ -274,7 +274,7 @@ globalThis.bundleChecks = (() => {
     if (trust.revokedAt === null) {
       return "the log’s state is signed with the log key that you entered";
     }
-    const before = (await cosignatures(given)).filter((time) => Number(time) * 1000 < trust.revokedAt).length;
+    const before = (await cosignatures(given)).filter((time) => time < trust.revokedAt).length;
     if (before < Math.max(trust.quorum, 1)) {
       throw new Failure("the log key was revoked, and too few witnesses saw this state before then");
     }

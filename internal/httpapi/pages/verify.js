@@ -23,14 +23,25 @@
 
   const maxCopies = 20; // decisions of one bundle that are compared with a link
 
-  const moment = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
+  const moment = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
+
+  // parseMoment returns a time in seconds, or null if there is no such time. A fraction is dropped,
+  // because cosignatures have none.
+  const parseMoment = (written) => {
+    const [, day, , zone] = moment.exec(written) ?? [];
+    const local = Date.parse(day + "Z");
+    const time = Date.parse(day + zone);
+    // A browser takes 30 February for 2 March.
+    const exists = !Number.isNaN(local) && !Number.isNaN(time) && new Date(local).toISOString().startsWith(day);
+    return exists ? time / 1000 : null;
+  };
 
   const readTrust = async (crypto, { log_keys = [], witnesses = [], quorum = 0, log_key_revoked_at = null }) => {
     if (!Number.isSafeInteger(quorum) || quorum < 0) {
       throw new TrustError("The number of required witnesses must be 0 or more.");
     }
-    const revokedAt = log_key_revoked_at === null ? null : Date.parse(log_key_revoked_at);
-    if (revokedAt !== null && (!moment.test(log_key_revoked_at) || Number.isNaN(revokedAt))) {
+    const revokedAt = log_key_revoked_at === null ? null : parseMoment(log_key_revoked_at);
+    if (log_key_revoked_at !== null && revokedAt === null) {
       throw new TrustError("The time of revocation must look like 2026-11-16T09:30:00Z.");
     }
     const trust = { logKeys: [], witnesses: [], quorum, revokedAt };

@@ -224,6 +224,7 @@ WRONG_TRUST: dict[str, dict[str, Any]] = {
     "revoked, no witnesses": {"log_keys": [LOG_KEY], "log_key_revoked_at": "2026-11-16T09:30:00Z"},
     "no time": {"witnesses": WITNESSES, "log_key_revoked_at": "yesterday"},
     "no zone": {"witnesses": WITNESSES, "log_key_revoked_at": datetime(2026, 11, 16)},
+    **BUNDLES["refused_trust"],
 }
 
 
@@ -255,8 +256,13 @@ def test_a_revocation_is_a_moment_in_any_zone() -> None:
     trust = {**TRUST["all"], "log_key_revoked_at": None}
     at = datetime(2026, 11, 16, 9, 30, tzinfo=timezone.utc)
     here = timezone(timedelta(hours=-5))
-    late = at + timedelta(milliseconds=1)
-    for moment, status in ((at, "failed"), (late, "verified"), (late.astimezone(here), "verified")):
+    almost, late = at + timedelta(milliseconds=999), at + timedelta(seconds=1)
+    for moment, status in (
+        (at, "failed"),
+        (almost, "failed"),  # the cosignature may be of the same second and yet later
+        (late, "verified"),
+        (late.astimezone(here), "verified"),
+    ):
         for given_as in (moment, moment.isoformat()):
             trust["log_key_revoked_at"] = given_as
             assert verify_bundle(WHOLE, **trust).status == status

@@ -5,7 +5,9 @@ It needs the extra ``verify``, for Ed25519, and makes no network requests.
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +32,7 @@ from countersign._notes import Key, log_key, witness_key
 __all__ = ["BundleCheck", "BundleError", "BundleVerdict", "verify_bundle"]
 
 _ALWAYS = ("receipt_hash", "inclusion", "checkpoint_signature")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _MARKS = {"pass": "✓", "fail": "✗", "not_checked": "·"}
 
 
@@ -168,7 +171,8 @@ def _keys(vkeys: Iterable[str], read: Any, name: str) -> tuple[Key, ...]:
 
 def _check_trust(trust: Trust) -> None:
     given = len(trust.witnesses)
-    if len({(key.name, key.hash) for key in trust.witnesses}) != given:
+    # One key under two names is one witness.
+    if len({key.public for key in trust.witnesses}) != given:
         raise ValueError("a witness is given twice")
     if not isinstance(trust.quorum, int) or not 0 <= trust.quorum <= given:
         raise ValueError(f"a quorum of {trust.quorum} cannot be reached with {given} witnesses")
@@ -179,20 +183,24 @@ def _check_trust(trust: Trust) -> None:
         )
 
 
-def _seconds(time: datetime | str | None) -> float | None:
+def _seconds(time: datetime | str | None) -> int | None:
+    """Convert a time to Unix seconds. A fraction is dropped, because cosignatures have none."""
     if time is None:
         return None
     if isinstance(time, str):
+        match = _TIME.fullmatch(time)
         try:
             # Python 3.10 reads no Z.
-            time = datetime.fromisoformat(time[:-1] + "+00:00" if time.endswith("Z") else time)
+            time = datetime.fromisoformat(
+                match[1] + match[2].replace("Z", "+00:00") if match else ""
+            )
         except ValueError:
             raise ValueError(
                 "log_key_revoked_at is a time such as 2026-11-16T09:30:00Z (RFC 3339)"
             ) from None
     if time.tzinfo is None:
         raise ValueError("log_key_revoked_at has no time zone: for UTC, end it in Z")
-    return time.timestamp()
+    return math.floor(time.timestamp())
 
 
 def _text(members: dict[str, Any], name: str) -> str | None:

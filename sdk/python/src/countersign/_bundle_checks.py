@@ -51,7 +51,7 @@ class Trust:
     witnesses: Sequence[Key]
     """Without duplicates."""
     quorum: int
-    log_key_revoked_at: float | None
+    log_key_revoked_at: int | None
     """Unix seconds."""
 
 
