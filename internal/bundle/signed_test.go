@@ -35,8 +35,8 @@ func (f *logFixture) signOdd(o odd) *Bundle {
 		digest = hashOf(append(digest, body...))
 		b.Entries = append(b.Entries, Entry{Body: body})
 	}
-	b.Receipt = fmt.Sprintf(`{"approvals":%s,"chain_id":%s,"events_digest":"sha256:%x","format":"countersign-receipt-v2","receipt_number":"%s","total_actions":%s%s}`,
-		o.approvals, o.chain, digest, o.number, o.total, o.more)
+	b.Receipt = fmt.Sprintf(`{"approvals":%s,"chain_id":%s,"events_digest":"sha256:%x","format":"countersign-receipt-v2","receipt_number":%s,"total_actions":%s%s}`,
+		o.approvals, o.chain, digest, `"`+o.number+`"`, o.total, o.more)
 	b.ReceiptHash = formatHash([]byte(b.Receipt))
 	for _, record := range o.records {
 		b.Approvals = append(b.Approvals, Approval{KeyID: "k", Record: record, Signature: encode(ed25519.Sign(f.approver, []byte(record)))})
