@@ -63,7 +63,7 @@ def search_both_lists() -> None:
         chain.record_agent_action_sync("clerk", "tool_call", "get_order", {"n": 1})
         chain.record_agent_action_sync("robot", "shell", "run_shell", {"command": "ls"})
 
-    def found(metadata: dict[str, Any] | None = None, **search: Any) -> list[str | None]:
+    def found(metadata: dict[str, Any] | None = None, **search: Any) -> list[str]:
         search["metadata"] = {"run": run, **(metadata or {})}
         chains = [c.id for c in countersign.list_chains_sync(**search)]
         if not {"since", "until"} & search.keys():  # a receipt is made later than its chain
@@ -74,6 +74,7 @@ def search_both_lists() -> None:
     started = countersign.get_chain_sync(str(chain.id)).started_at
     assert started is not None
     day = date.fromisoformat(started[:10])
+    search: dict[str, Any]
     for search in (
         {"name": "REFUNDS month"},
         {"agent_name": "robot"},
