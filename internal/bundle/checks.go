@@ -57,7 +57,6 @@ func (v *verification) read() {
 }
 
 func (v *verification) readEntries() {
-	chain := text(v.receipt, "chain_id")
 	for i, entry := range v.bundle.Entries {
 		facts, err := canon.Parse([]byte(entry.Body))
 		if err != nil || facts.Kind() != canon.Object {
@@ -72,7 +71,7 @@ func (v *verification) readEntries() {
 			continue
 		}
 		v.events = append(v.events, event{entry, facts})
-		if sequence, ok := number(facts, "sequence"); !ok || sequence != int64(len(v.events)) || chain == "" || text(facts, "chain_id") != chain {
+		if sequence, ok := number(facts, "sequence"); !ok || sequence != int64(len(v.events)) || !sameText(facts, v.receipt, "chain_id") {
 			v.broken = fmt.Sprintf("entry %d is not event %d of the receipt's chain", i+1, len(v.events))
 			return
 		}
@@ -164,21 +163,35 @@ func (v *verification) approvalRecords() (Status, string) {
 	if !v.bundle.Full {
 		return NotChecked, notIncluded
 	}
-	listed, _ := v.receipt.Get("approvals")
-	if len(listed.Items()) != len(v.bundle.Approvals) {
-		return Fail, fmt.Sprintf("the receipt lists %d approvals, the bundle has %d", len(listed.Items()), len(v.bundle.Approvals))
+	listed, ok := v.attested()
+	if !ok {
+		return Fail, "the receipt's list of approvals cannot be read"
+	}
+	if len(listed) != len(v.bundle.Approvals) {
+		return Fail, fmt.Sprintf("the receipt lists %d approvals, the bundle has %d", len(listed), len(v.bundle.Approvals))
 	}
 	for i, approval := range v.bundle.Approvals {
-		item := listed.Items()[i]
 		record, err := canon.Parse([]byte(approval.Record))
-		if err != nil || formatHash([]byte(approval.Record)) != text(item, "approval_hash") {
+		if err != nil || formatHash([]byte(approval.Record)) != text(listed[i], "approval_hash") {
 			return Fail, fmt.Sprintf("the record of approval %d does not have the hash that the receipt names", i+1)
 		}
-		if text(record, "approval_id") != text(item, "approval_id") || text(record, "status") != text(item, "status") {
+		if !sameText(record, listed[i], "approval_id") || !sameText(record, listed[i], "status") {
 			return Fail, fmt.Sprintf("the record of approval %d is not the one that the receipt lists", i+1)
 		}
 	}
 	return Pass, fmt.Sprintf("%d approvals", len(v.bundle.Approvals))
+}
+
+// attested lists the approvals that the receipt names. It is not ok where they are no array of
+// objects.
+func (v *verification) attested() (listed []canon.Value, ok bool) {
+	member, _ := v.receipt.Get("approvals")
+	for _, item := range member.Items() {
+		if item.Kind() != canon.Object {
+			return nil, false
+		}
+	}
+	return member.Items(), member.Kind() == canon.Array
 }
 
 // cancelled is the status of an approval that ended without a decision.
@@ -307,11 +320,11 @@ func (v *verification) anchors() (Status, string) {
 	if len(v.bundle.Anchors) == 0 {
 		return NotChecked, "there are none"
 	}
-	unjudged := ""
+	unjudged, subjects := "", v.subjects()
 	for _, anchor := range v.bundle.Anchors {
 		proof, err := decodeBase64(anchor.Proof)
-		digest, ok := v.subject(anchor.Subject)
-		if err != nil || !ok || "sha256:"+hex.EncodeToString(digest[:]) != anchor.Digest {
+		digest, ok := parseDigest(anchor.Digest)
+		if err != nil || !ok || subjects[anchor.Subject] != anchor.Digest {
 			return Fail, fmt.Sprintf("the %s anchor of %s is not about it", anchor.Method, anchor.Subject)
 		}
 		status, detail := NotChecked, "this verifier has no roots for "+anchor.Method
@@ -331,23 +344,27 @@ func (v *verification) anchors() (Status, string) {
 	return Pass, fmt.Sprintf("%d anchors", len(v.bundle.Anchors))
 }
 
-// subject is the digest of what an anchor says it is about. Where approvals are not
-// included their hashes stand in the receipt.
-func (v *verification) subject(name string) (digest [32]byte, ok bool) {
-	if name == SubjectReceipt {
-		return sha256.Sum256([]byte(v.bundle.Receipt)), true
-	}
-	listed, _ := v.receipt.Get("approvals")
-	for _, item := range listed.Items() {
-		if text(item, "approval_id") == name {
-			decoded, err := hex.DecodeString(strings.TrimPrefix(text(item, "approval_hash"), "sha256:"))
-			if err != nil || len(decoded) != len(digest) {
-				return digest, false
-			}
-			return [32]byte(decoded), true
+// subjects are the digests of what an anchor can be about, by its name: the receipt, and the
+// approvals that it names, included or not.
+func (v *verification) subjects() map[string]string {
+	digests := map[string]string{SubjectReceipt: v.verdict.ReceiptHash}
+	listed, _ := v.attested()
+	for _, item := range listed {
+		id, ok := textMember(item, "approval_id")
+		if _, known := digests[id]; ok && !known {
+			digests[id] = text(item, "approval_hash")
 		}
 	}
-	return digest, false
+	return digests
+}
+
+// parseDigest reads what formatHash writes, and nothing else.
+func parseDigest(text string) (digest [32]byte, ok bool) {
+	decoded, err := hex.DecodeString(strings.TrimPrefix(text, "sha256:"))
+	if err != nil || len(decoded) != len(digest) || "sha256:"+hex.EncodeToString(decoded) != text {
+		return digest, false
+	}
+	return [32]byte(decoded), true
 }
 
 func (v *verification) receiptSignature() (Status, string) {
@@ -355,8 +372,21 @@ func (v *verification) receiptSignature() (Status, string) {
 }
 
 func text(v canon.Value, name string) string {
+	found, _ := textMember(v, name)
+	return found
+}
+
+// textMember is a member that is a string. An empty one is not a missing one.
+func textMember(v canon.Value, name string) (found string, ok bool) {
 	member, _ := v.Get(name)
-	return member.Str()
+	return member.Str(), member.Kind() == canon.String
+}
+
+// sameText reports whether two objects have the same string as a member.
+func sameText(a, b canon.Value, name string) bool {
+	ours, isText := textMember(a, name)
+	theirs, areText := textMember(b, name)
+	return isText && areText && ours == theirs
 }
 
 func number(v canon.Value, name string) (int64, bool) {

@@ -3,6 +3,7 @@ package bundle
 import (
 	"crypto/ed25519"
 	"fmt"
+	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -109,6 +110,72 @@ func (f *logFixture) signedCases() []signedCase {
 		add(fmt.Sprint("cosigned at ", at), "all", failed, func(o *odd) { o.time = at })
 		add(fmt.Sprint("cosigned at ", at, ", key revoked"), "revoked", append([]Check{CheckCheckpointSignature}, failed...), func(o *odd) { o.time = at })
 	}
+
+	for _, total := range []string{`{"toString":null}`, `"0"`, `null`, `[]`, `1`} {
+		add("total_actions "+total, "all", []Check{CheckEventsDigest}, func(o *odd) { o.total = total })
+	}
+	add("an empty chain_id", "all", none, func(o *odd) {
+		o.chain, o.bodies, o.total = `""`, []string{`{"chain_id":"","sequence":1}`}, "1"
+	})
+	for _, chain := range []string{"null", "1", `{"toString":null}`} {
+		add("the chain_id "+chain, "all", []Check{CheckEventsDigest}, func(o *odd) {
+			o.chain, o.bodies, o.total = chain, []string{`{"chain_id":` + chain + `,"sequence":1}`}, "1"
+		})
+	}
+	for _, number := range []string{"0e99999999999999999999", "-0.0E-99999999999999999999", "1" + strings.Repeat("0", 30) + "e-30", "10e000000000000000000001"} {
+		add("the number "+number, "all", none, func(o *odd) { o.more = `,"z":` + number })
+	}
+	for _, number := range []string{"1e-99999999999999999999", "1e99999999999999999999", "1." + strings.Repeat("0", 30) + "1", "9007199254740993"} {
+		add("the number "+number, "all", []Check{CheckReceiptHash, CheckEventsDigest, CheckApprovalRecords}, func(o *odd) { o.more = `,"z":` + number })
+	}
+
+	const record = `{"approval_id":"a","status":"approved"}`
+	hash := formatHash([]byte(record))
+	names := func(hash string) string {
+		return `{"approval_hash":"` + hash + `","approval_id":"a","status":"approved"}`
+	}
+	add("an approval", "all", none, func(o *odd) { o.approvals, o.records = "["+names(hash)+"]", []string{record} })
+	for _, approvals := range []string{"null", "{}", `"x"`, "[1]", "[null]"} {
+		add("approvals "+approvals, "all", []Check{CheckApprovalRecords}, func(o *odd) { o.approvals = approvals })
+	}
+	add("what is no object before an approval", "all", []Check{CheckApprovalRecords}, func(o *odd) {
+		o.approvals, o.records = "[1,"+names(hash)+"]", []string{record}
+	})
+	for _, record := range []string{`"x"`, "[1]", "null", "{}", `{"approval_id":1,"status":2}`} {
+		add("the record "+record, "all", []Check{CheckApprovalRecords}, func(o *odd) {
+			o.approvals, o.records = `[{"approval_hash":"`+formatHash([]byte(record))+`"}]`, []string{record}
+		})
+	}
+
+	anchored := func(name, approvals, digest, subject string, failed []Check) {
+		add("an anchor "+name, "all", failed, func(o *odd) {
+			o.approvals, o.records = approvals, []string{record}
+			o.anchors = []Anchor{{Digest: digest, Method: "tsa", Subject: subject}}
+		})
+	}
+	capitals, bare := "sha256:"+strings.ToUpper(hash[len("sha256:"):]), hash[len("sha256:"):]
+	anchored("of an approval", "["+names(hash)+"]", hash, "a", none)
+	anchored("in capitals", "["+names(hash)+"]", capitals, "a", []Check{CheckAnchors})
+	anchored("of a hash in capitals", "["+names(capitals)+"]", hash, "a", []Check{CheckApprovalRecords, CheckAnchors})
+	anchored("in capitals of a hash in capitals", "["+names(capitals)+"]", capitals, "a", []Check{CheckApprovalRecords, CheckAnchors})
+	anchored("of a bare hash", "["+names(bare)+"]", hash, "a", []Check{CheckApprovalRecords, CheckAnchors})
+	anchored("that is a bare hash", "["+names(bare)+"]", bare, "a", []Check{CheckApprovalRecords, CheckAnchors})
+	anchored("of the second approval of an id", "["+names("")+","+names(hash)+"]", hash, "a", []Check{CheckApprovalRecords, CheckAnchors})
+	anchored("of an approval without an id", `[{"approval_hash":"`+hash+`"}]`, hash, "", []Check{CheckApprovalRecords, CheckAnchors})
+	anchored("beside what is no approval", "[1,"+names(hash)+"]", hash, "a", []Check{CheckApprovalRecords, CheckAnchors})
+
+	keys := func(name, keys string, failed []Check) {
+		add("a registry "+name, "all", failed, func(o *odd) {
+			o.approvals, o.records, o.keys = "["+names(hash)+"]", []string{record}, keys
+		})
+	}
+	unread := []Check{CheckApprovalSignatures}
+	keys("with more members", `{"keys":[`+f.oddKey("k", `,"more":1`)+`],"more":{}}`, none)
+	keys("in another spelling", `{ "signed_at":"x", "keys" : [`+f.oddKey("k", "")+`] }`, none)
+	keys("with an empty id", `{"keys":[`+f.oddKey("k", "")+`,`+f.oddKey("", "")+`]}`, unread)
+	keys("with an id twice", `{"keys":[`+f.oddKey("k", "")+`,`+f.oddKey("k", "")+`]}`, unread)
+	keys("with what is no key", `{"keys":[`+f.oddKey("k", "")+`,1]}`, unread)
+	keys("that is an array", `[`+f.oddKey("k", "")+`]`, unread)
 	return cases
 }
 

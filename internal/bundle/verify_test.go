@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,29 @@ func TestVerify(t *testing.T) {
 				t.Errorf("checks (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestManyAnchors promises that the time for anchors grows with the file and not with its square:
+// each anchor here is of the last of many approvals.
+func TestManyAnchors(t *testing.T) {
+	t.Parallel()
+	const many = 50_000
+	hash := formatHash(nil)
+	b := &Bundle{Receipt: `{"approvals":[` + strings.Repeat("{},", many) + `{"approval_hash":"` + hash + `","approval_id":"a"}]}`}
+	for range many {
+		b.Anchors = append(b.Anchors, Anchor{Digest: hash, Subject: "a"})
+	}
+	began := time.Now()
+	verdict, err := mustTrust(t, Keys{}).Verify(b.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := verdict.Check(CheckAnchors); got.Status != NotChecked {
+		t.Errorf("anchors: %+v", got)
+	}
+	if took := time.Since(began); took > 10*time.Second { // squared it takes minutes
+		t.Errorf("%v for %d anchors", took, many)
 	}
 }
 

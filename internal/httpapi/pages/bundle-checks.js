@@ -48,9 +48,6 @@ globalThis.bundleChecks = (() => {
   // readEntries parses the bodies of the entries. It returns null if one of them is not an entry of the
   // receipt's chain or is out of order.
   const readEntries = ({ bundle, receipt }) => {
-    if (receipt === null) {
-      return null;
-    }
     const read = [];
     let sequence = 0;
     for (const entry of bundle.entries) {
@@ -61,7 +58,7 @@ globalThis.bundleChecks = (() => {
       const event = !Object.hasOwn(body, "kind");
       if (event) {
         sequence++;
-        if (!text(body.chain_id) || body.chain_id !== receipt.chain_id || body.sequence !== sequence) {
+        if (!text(body.chain_id) || body.chain_id !== receipt?.chain_id || body.sequence !== sequence) {
           return null;
         }
       } else if (entry.payload !== null || entry.redactions !== null) {
@@ -81,6 +78,9 @@ globalThis.bundleChecks = (() => {
     if (bundle.entries === null) {
       throw new NotChecked("the events are not included");
     }
+    if (receipt === null) {
+      throw new Failure("the receipt cannot be read");
+    }
     if (entries === null) {
       throw new Failure("an entry does not belong to this receipt, or is out of order");
     }
@@ -93,7 +93,7 @@ globalThis.bundleChecks = (() => {
     }
     const actions = entries.filter(isAction(receipt)).length;
     if (receipt.total_actions !== actions) {
-      throw new Failure(`the receipt counts ${plural(receipt.total_actions, "action")}, but there are ${actions}`);
+      throw new Failure(`there are ${plural(actions, "action")}, but the receipt counts another number`);
     }
     return `all ${plural(entries.length, "entry", "entries")} of the record match the receipt`;
   };
@@ -127,16 +127,20 @@ globalThis.bundleChecks = (() => {
     return `${payloads} of ${plural(events.length, "payload")} included, each with its recorded hash`;
   };
 
-  const approvalsOf = (receipt) => (Array.isArray(receipt?.approvals) ? receipt.approvals.filter(isObject) : []);
+  // approvalsOf returns the decisions that the receipt names, or null if they cannot be read.
+  const approvalsOf = (receipt) => {
+    const named = receipt?.approvals;
+    return Array.isArray(named) && named.every(isObject) ? named : null;
+  };
 
   const checkApprovalRecords = async ({ crypto, bundle, receipt }) => {
     if (bundle.approvals === null) {
       throw new NotChecked("the decisions are not included");
     }
-    if (receipt === null) {
-      throw new Failure("the receipt cannot be read");
-    }
     const wanted = approvalsOf(receipt);
+    if (wanted === null) {
+      throw new Failure("the decisions that the receipt names cannot be read");
+    }
     if (wanted.length !== bundle.approvals.length) {
       throw new Failure(`the receipt names ${plural(wanted.length, "decision")}, but the file has ${bundle.approvals.length}`);
     }
@@ -301,10 +305,14 @@ globalThis.bundleChecks = (() => {
     if (bundle.anchors.length === 0) {
       throw new NotChecked("there are none");
     }
+    const digests = new Map([["receipt", receiptHash]]);
+    for (const { approval_id: id, approval_hash: hash } of approvalsOf(receipt) ?? []) {
+      if (!digests.has(id)) {
+        digests.set(id, hash);
+      }
+    }
     for (const { digest, proof, subject } of bundle.anchors) {
-      const anchored =
-        subject === "receipt" ? receiptHash : approvalsOf(receipt).find((a) => a.approval_id === subject)?.approval_hash;
-      if (digest !== anchored) {
+      if (digest !== digests.get(subject) || !/^sha256:[0-9a-f]{64}$/.test(digest)) {
         throw new Failure("a proof of time is for something else");
       }
       if (fromBase64(proof) === null) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,6 +29,7 @@ __all__ = ["BundleCheck", "Evidence", "Trust", "run_checks"]
 _RECEIPT_V1, _RECEIPT_V2 = "countersign-receipt-v1", "countersign-receipt-v2"
 _NO_ACTIONS = ("gap", "late_outcome")
 _REGISTRY = "countersign-signing-keys-v1"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 Status = Literal["pass", "fail", "not_checked"]
 
@@ -364,7 +366,7 @@ def _anchors(evidence: Evidence) -> str:
         if isinstance(element.get("approval_id"), str):
             digests.setdefault(element["approval_id"], element.get("approval_hash"))
     for at, anchor in enumerate(anchors, 1):
-        if digests.get(anchor.subject) != anchor.digest:
+        if digests.get(anchor.subject) != anchor.digest or not _DIGEST.fullmatch(anchor.digest):
             raise _Failed(f"anchor {at} is not about the receipt or an approval of it")
         try:
             decode_base64(anchor.proof)

@@ -184,7 +184,12 @@ def read_object(text: str) -> dict[str, Any] | None:
 def _number(text: str) -> int | float:
     """Parse a number that survives the conversion to a double and back."""
     value = float(text)
-    if not math.isfinite(value) or Decimal(text) != Decimal(repr(value)):
+    if value == 0:
+        # Decimal refuses zeros with exponents that it cannot hold.
+        exact = not text.lower().partition("e")[0].strip("-0.")
+    else:
+        exact = math.isfinite(value) and Decimal(text) == Decimal(repr(value))
+    if not exact:
         raise ValueError("a number that no double holds")
     return int(value) if value.is_integer() and abs(value) <= 2**53 else value
 
