@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -308,6 +309,38 @@ func judgeFiles(t *testing.T, b *tab, vectors *bundleVectors) {
 	if ask[string](t, b, `JSON.stringify(localStorage) + JSON.stringify(sessionStorage)`) != "{}{}" {
 		t.Error("the page has stored something")
 	}
+}
+
+// Texts of any length are read, in time that grows with the length.
+func TestVerifierPageReadsLongTexts(t *testing.T) {
+	t.Parallel()
+	_, vectors := readVectors(t)
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(verifierPage(t)))
+	judged := ask[map[string]string](t, b, `(async (share) => {
+		const judge = async (change) => {
+			const file = new TextEncoder().encode(JSON.stringify({ ...share, ...change }));
+			const { problem, receipt, checks } = await verifyBundle(file, {});
+			return problem ?? (receipt === null ? "unread" : "read") + " " + checks.find(({ name }) => name === "anchors").status;
+		};
+		const hash = "sha256:" + "0".repeat(64);
+		const anchors = Array(50_000).fill({ digest: hash, method: "", proof: "", subject: "a" });
+		return {
+			"a long string": await judge({ anchors: [], receipt: '{"z":"' + "x".repeat(2e7) + '"}' }),
+			"many escapes": await judge({ anchors: [], receipt: '{"z":"' + '\\"'.repeat(4e6) + '"}' }),
+			"many zeros": await judge({ anchors: [], receipt: '{"z":1.' + "0".repeat(1e6) + "1}" }),
+			"a long exponent": await judge({ anchors: [], receipt: '{"z":0e' + "1".repeat(1e6) + "}" }),
+			"many anchors": await judge({ anchors, receipt: '{"approvals":[' + "{},".repeat(50_000) + '{"approval_hash":"' + hash + '","approval_id":"a"}]}' }),
+		};
+	})(`+vectors.Bases["share"]+`)`)
+	want := map[string]string{
+		"a long string": "read not_checked", "many escapes": "read not_checked", "many zeros": "unread not_checked",
+		"a long exponent": "read not_checked", "many anchors": "read not_checked",
+	}
+	if !maps.Equal(judged, want) {
+		t.Errorf("judged %v, want %v", judged, want)
+	}
+	b.quiet(t)
 }
 
 // A reader drops files on the page that the server shows, and reads verdicts.

@@ -105,21 +105,37 @@ globalThis.bundleFormat = (() => {
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
   // exact normalizes a decimal number, so that all spellings of one value are equal: the digits without
-  // leading and trailing zeros, and the exponent.
+  // leading and trailing zeros, and the exponent. It takes time in proportion to the text.
   const exact = (written) => {
     const [, sign, whole, fraction = "", power = "0"] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(written);
     const digits = (whole + fraction).replace(/^0+/, "");
-    const significant = digits.replace(/0+$/, "");
-    const exponent = BigInt(power) - BigInt(fraction.length) + BigInt(digits.length - significant.length);
-    return significant === "" ? "0" : `${sign}${significant}e${exponent}`;
+    let end = digits.length;
+    while (digits[end - 1] === "0") {
+      end--; // replacing /0+$/ would begin anew at every zero
+    }
+    // An exponent that a double cannot hold exactly is never that of a finite number other than 0.
+    const exponent = Number(power) - fraction.length + digits.length - end;
+    return end === 0 ? "0" : `${sign}${digits.slice(0, end)}e${exponent}`;
   };
 
-  // hasOneReading reports whether all parsers must agree on a JSON text: no duplicate names in an
-  // object, no lone surrogates, no numbers that a double cannot represent, and no deep nesting.
+  // stringEnd returns the position behind the string that begins at a position of a JSON text.
+  const stringEnd = (written, begin) => {
+    let at = begin + 1;
+    while (written[at] !== '"') {
+      at += written[at] === "\\" ? 2 : 1;
+    }
+    return at + 1;
+  };
+
+  // hasOneReading reports whether all parsers must agree on a text that JSON.parse accepts: no duplicate
+  // names in an object, no lone surrogates, no numbers that a double cannot represent, and no deep
+  // nesting. Strings are not matched with a regular expression, because long ones exhaust its stack.
   const hasOneReading = (written) => {
-    const token = /"(?:[^"\\]|\\.)*"(?=(\s*:)?)|-?\d[\d.eE+-]*|[{}[\]]/g;
+    const token = /["{}[\]]|-?\d[\d.eE+-]*/g;
+    const colon = /\s*:/y;
     const open = []; // for each enclosing object its names so far, for each array null
-    for (const [part, isName] of written.matchAll(token)) {
+    for (let found = token.exec(written); found !== null; found = token.exec(written)) {
+      const [part] = found;
       if (part === "{" || part === "[") {
         open.push(part === "{" ? new Set() : null);
         if (open.length > maxDepth) {
@@ -127,13 +143,19 @@ globalThis.bundleFormat = (() => {
         }
       } else if (part === "}" || part === "]") {
         open.pop();
-      } else if (part.startsWith('"')) {
-        const string = JSON.parse(part);
-        if (/\p{Surrogate}/u.test(string) || (isName !== undefined && open.at(-1).has(string))) {
+      } else if (part === '"') {
+        token.lastIndex = stringEnd(written, found.index);
+        const string = JSON.parse(written.slice(found.index, token.lastIndex));
+        if (/\p{Surrogate}/u.test(string)) {
           return false;
         }
-        if (isName !== undefined) {
-          open.at(-1).add(string);
+        colon.lastIndex = token.lastIndex;
+        if (colon.test(written)) {
+          const names = open.at(-1);
+          if (names.has(string)) {
+            return false;
+          }
+          names.add(string);
         }
       } else if (!Number.isFinite(Number(part)) || exact(part) !== exact(String(Number(part)))) {
         return false;
