@@ -311,6 +311,67 @@ func judgeFiles(t *testing.T, b *tab, vectors *bundleVectors) {
 	}
 }
 
+// What the page shows is about the file that was chosen last and what was entered last: not
+// about an earlier one while that is read, if it cannot be read, or if it is read more slowly.
+func TestVerifierPageShowsNoEarlierResult(t *testing.T) {
+	t.Parallel()
+	_, vectors := readVectors(t)
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(verifierPage(t)))
+	logKey, witnesses := trustOf(t, &vectors, "all")
+	b.fill(t, "log-key", logKey)
+	good := []byte(vectors.Bases["bundle"])
+	verified := func() {
+		t.Helper()
+		b.drop(t, "good.bundle", good)
+		if got := b.verdict(t); got != "verified" {
+			t.Fatalf("the verdict is %s", got)
+		}
+	}
+	// choose drops something of which a promise holds the content.
+	choose := func(name, content string) {
+		t.Helper()
+		ask[bool](t, b, fmt.Sprintf(`(() => {
+			const event = new Event("drop", { bubbles: true, cancelable: true });
+			event.dataTransfer = { files: [{ name: %q, size: 5, arrayBuffer: () => %s }] };
+			document.getElementById("drop").dispatchEvent(event);
+			return true;
+		})()`, name, content))
+	}
+	silent := func(when string) {
+		t.Helper()
+		if page := ask[string](t, b, "document.body.innerText"); strings.Contains(page, "Verified") || strings.Contains(page, "CSN-2026-00003") {
+			t.Errorf("%s, the page still says:\n%s", when, page)
+		}
+	}
+	verified()
+	choose("folder.bundle", `Promise.reject(new DOMException("a folder"))`)
+	if got := b.verdict(t); got != "none" {
+		t.Errorf("a file that cannot be read: %s", got)
+	}
+	b.says(t, "folder.bundle", "The file could not be read.")
+	silent("after a file that cannot be read")
+
+	verified()
+	choose("slow.bundle", `new Promise((done) => { globalThis.finish = () => done(new ArrayBuffer(5)); })`)
+	silent("while a file is read")
+	verified()
+	ask[bool](t, b, `finish(), new Promise((done) => setTimeout(() => done(true), 100))`)
+	if got := b.verdict(t); got != "verified" {
+		t.Errorf("a file that was chosen earlier and read later: %s", got)
+	}
+
+	b.fill(t, "witnesses", witnesses)
+	verified()
+	ask[bool](t, b, `document.getElementById("more").open = true`)
+	b.do(t, chromedp.SendKeys(chromedp.ID("quorum"), "e"))
+	if got := b.verdict(t); got != "none" {
+		t.Errorf("a quorum that is no number: %s", got)
+	}
+	b.says(t, "The number of required witnesses")
+	b.quiet(t)
+}
+
 // Texts of any length are read, in time that grows with the length.
 func TestVerifierPageReadsLongTexts(t *testing.T) {
 	t.Parallel()

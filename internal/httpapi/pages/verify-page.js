@@ -36,10 +36,14 @@
 
   const lines = (text) => text.split(/\s+/).filter((line) => line !== "");
 
+  // quorum returns what was entered as a number. The value of a field with something else is empty,
+  // which must not pass for 0.
+  const quorum = (field) => (field.validity.badInput ? Number.NaN : Number(field.value));
+
   const trust = () => ({
     log_keys: lines(byId("log-key").value),
     witnesses: lines(byId("witnesses").value),
-    quorum: byId("quorum").value === "" ? 0 : Number(byId("quorum").value),
+    quorum: quorum(byId("quorum")),
     log_key_revoked_at: byId("revoked-at").value.trim() || null,
   });
 
@@ -147,12 +151,25 @@
     document.body.dataset.verdict = result.verdict;
   };
 
+  // begin starts a run and returns its number. An earlier result must not be taken for one of this run,
+  // however long it takes.
+  const begin = () => {
+    delete document.body.dataset.verdict;
+    byId("evidence").hidden = true;
+    byId("verdict").replaceChildren(element("p", "Checking…", "note"));
+    return ++turn;
+  };
+
+  const showNothing = (why) => {
+    showVerdict("indeterminate", ["Nothing was checked.", why, []]);
+    document.body.dataset.verdict = "none";
+  };
+
   const verify = async () => {
     if (file === null) {
       return;
     }
-    const mine = ++turn;
-    delete document.body.dataset.verdict;
+    const mine = begin();
     const given = trust();
     let result;
     try {
@@ -160,10 +177,7 @@
     } catch (error) {
       if (mine === turn) {
         const expected = error instanceof TypeError && error.isTrust;
-        const why = expected ? error.message : "This browser could not finish the checks. Use another one or the command line.";
-        showVerdict("indeterminate", ["Nothing was checked.", why, []]);
-        byId("evidence").hidden = true;
-        document.body.dataset.verdict = "none";
+        showNothing(expected ? error.message : "This browser could not finish the checks. Use another one or the command line.");
       }
       return;
     }
@@ -176,9 +190,22 @@
     if (!chosen) {
       return;
     }
+    const mine = begin();
     byId("chosen").textContent = chosen.name;
-    file = { name: chosen.name, bytes: chosen.size > maxFile ? null : new Uint8Array(await chosen.arrayBuffer()) };
-    await verify();
+    file = null;
+    let bytes = null;
+    try {
+      bytes = chosen.size > maxFile ? null : new Uint8Array(await chosen.arrayBuffer());
+    } catch {
+      if (mine === turn) {
+        showNothing("The file could not be read. Choose it again.");
+      }
+      return;
+    }
+    if (mine === turn) {
+      file = { name: chosen.name, bytes };
+      await verify();
+    }
   };
 
   byId("file").addEventListener("change", (event) => choose(event.target.files[0]));
