@@ -3,6 +3,7 @@ package witness
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -118,7 +119,22 @@ func (c *Client) verified(checkpoint []byte, text string, lines []byte) (Cosigna
 	if err != nil || at.Unix() <= 0 {
 		return Cosignature{}, errors.New("the witness's cosignature has no valid time")
 	}
-	return Cosignature{signatureLine(answered.Sigs[0]), at.UTC()}, nil
+	line, err := respell(answered.Sigs[0])
+	if err != nil {
+		return Cosignature{}, err
+	}
+	return Cosignature{line, at.UTC()}, nil
+}
+
+// respell writes a signature in its one spelling. note accepts others, and verifiers refuse a
+// whole checkpoint for one line: a witness could spoil every bundle with it.
+func respell(s note.Signature) (string, error) {
+	data, err := base64.StdEncoding.DecodeString(s.Base64)
+	if err != nil {
+		return "", err
+	}
+	s.Base64 = base64.StdEncoding.EncodeToString(data)
+	return signatureLine(s), nil
 }
 
 // reply is what a server has answered.

@@ -76,6 +76,25 @@ func TestClientSubmits(t *testing.T) {
 	}
 }
 
+// A client writes a cosignature in its one spelling, whichever the witness has chosen: verifiers
+// refuse a checkpoint with a line in another.
+func TestClientRespellsCosignatures(t *testing.T) {
+	t.Parallel()
+	l := newTestLog(t, testOrigin).grow(8, "")
+	w := openFolder(t, newFolder(t, l))
+	right := cosigned(t, w, l, 0, 8)
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	at := strings.Index(right, "==\n") - 1 // four of the six bits of this digit mean nothing
+	odd := right[:at] + string(digits[strings.IndexByte(digits, right[at])+1]) + right[at+1:]
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(odd)) }))
+	t.Cleanup(server.Close)
+	c := &Client{URL: server.URL, Verifier: w.own}
+	got, err := c.Submit(t.Context(), []byte(l.checkpoint(8)), 0, nil)
+	if err != nil || got.Line != right {
+		t.Errorf("the line is %q, %v, want %q", got.Line, err, right)
+	}
+}
+
 func (l *testLog) reset() *testLog {
 	l.size, l.hashes = 0, nil
 	return l
