@@ -123,6 +123,11 @@ func (f *Follower) Check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the checkpoint at %s: %w", f.URL, err)
 	}
+	if before := f.before(ctx, base); before != nil && before != o {
+		f.name = before.Origin
+		return fmt.Errorf("%s publishes log %d of the list, and published log %d before: if that is right, delete log %d from %s",
+			f.URL, o.number, before.number, before.number, registryFile)
+	}
 	f.name = o.Origin
 	f.followed.Store(o)
 	last, err := f.Witness.snapshot(ctx, o)
@@ -140,10 +145,24 @@ func (f *Follower) Check(ctx context.Context) error {
 	return f.idle(ctx, o)
 }
 
+// before is the log that this address has published until now; nil where it is not known. An
+// address that shows another registered log would hide that its own has fallen silent.
+func (f *Follower) before(ctx context.Context, base string) *origin {
+	if o := f.followed.Load(); o != nil {
+		return o
+	}
+	for _, o := range f.Witness.origins {
+		if last, err := f.Witness.snapshot(ctx, o); err == nil && last.Source == base {
+			return o
+		}
+	}
+	return nil
+}
+
 // ahead cosigns a checkpoint that is not smaller than the last one.
 func (f *Follower) ahead(ctx context.Context, from *source, data []byte, last *head, signed *checkpoint) error {
-	next := submission{old: last.Size, checkpoint: data, published: true}
-	if signed.Size == last.Size && signed.Root == last.Root && last.Published == last.Size && last.Note != "" {
+	next := submission{old: last.Size, checkpoint: data, source: from.base}
+	if signed.Size == last.Size && signed.Root == last.Root && last.Published == last.Size && last.Source == from.base && last.Note != "" {
 		f.Witness.clear(f.name, AlarmRollback)
 		return nil // nothing new
 	}

@@ -112,6 +112,39 @@ func TestFollowFindsForks(t *testing.T) {
 	}
 }
 
+// An address that publishes another registered log than before is not believed, after a restart
+// either: its own log is silent, and nothing is cosigned.
+func TestFollowFindsAnotherLog(t *testing.T) {
+	t.Parallel()
+	l := newTestLog(t, testOrigin).grow(9, "")
+	other := newTestLog(t, "example.com/other").grow(9, "")
+	folder := newFolder(t, l, other)
+	w := openFolder(t, folder)
+	f := newFollower(t, w, l)
+	l.check(t, f, 5, nil)
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			w.Close()
+			w = openFolder(t, folder)
+			f = &Follower{Witness: w, URL: f.URL, HTTP: f.HTTP}
+		}
+		f.MaxAge = -time.Minute // as if that had been so for long
+		l.publish(other.checkpoint(9))
+		if err := f.Check(t.Context()); err == nil || Alarming(err) {
+			t.Fatalf("restarted %v: %v", restarted, err)
+		}
+		f.pass(t.Context())
+		if got := w.Alarms(); len(got) != 1 || got[0] != (Alarm{testOrigin, AlarmSilence}) {
+			t.Errorf("restarted %v: alarms %v", restarted, got)
+		}
+		if size := w.origins[other.origin].head.Size; size != 0 {
+			t.Errorf("restarted %v: cosigned size %d of the other log", restarted, size)
+		}
+	}
+	f.MaxAge = time.Hour
+	l.check(t, f, 9, nil)
+}
+
 // A checkpoint that is smaller than one that was published before is a rollback. One
 // that was only submitted may be published later, but not much later.
 func TestFollowFindsRollbacks(t *testing.T) {

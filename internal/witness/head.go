@@ -23,6 +23,7 @@ type head struct {
 	Time      int64     `json:"time"`      // of the cosignature, in seconds since 1970; 0 where nothing was cosigned
 	Grown     int64     `json:"grown"`     // when Size last changed, in seconds since 1970
 	Published int64     `json:"published"` // the largest size that was seen where the log publishes its checkpoints
+	Source    string    `json:"source"`    // where that was, the last time; "" where it was not seen
 	Note      string    `json:"note"`      // the checkpoint, with the log's signatures and ours; "" where nothing was cosigned
 }
 

@@ -182,7 +182,7 @@ const freshFor = 10 * time.Second
 // was not. The caller has the turn.
 func (w *Witness) again(o *origin, s submission, signed *checkpoint) string {
 	age := time.Since(time.Unix(o.head.Time, 0))
-	if !o.kept || age < 0 || age > freshFor || (s.published && o.head.Published != signed.Size) {
+	if !o.kept || age < 0 || age > freshFor || (s.source != "" && (o.head.Published != signed.Size || o.head.Source != s.source)) {
 		return ""
 	}
 	opened, err := note.Open([]byte(o.head.Note), note.VerifierList(w.own))
@@ -197,7 +197,7 @@ type submission struct {
 	old        int64
 	proof      tlog.TreeProof
 	checkpoint []byte // a signed note
-	published  bool   // the log serves it to everyone
+	source     string // where the log serves it to everyone; "" where it was submitted
 }
 
 // cosign checks a submission against what was cosigned before, keeps it, and only
@@ -228,8 +228,8 @@ func (w *Witness) cosign(ctx context.Context, s submission) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if s.published {
-		next.Published = signed.Size
+	if s.source != "" {
+		next.Published, next.Source = signed.Size, s.source
 	}
 	if err := w.keep(o, next); err != nil {
 		return "", err
@@ -297,7 +297,7 @@ func (w *Witness) sign(last *head, signed *checkpoint) (*head, string, error) {
 	}
 	next := &head{
 		Origin: signed.Origin, Size: signed.Size, Root: signed.Root,
-		Time: at.Unix(), Grown: last.Grown, Published: last.Published, Note: string(full),
+		Time: at.Unix(), Grown: last.Grown, Published: last.Published, Source: last.Source, Note: string(full),
 	}
 	if next.Size > last.Size {
 		next.Grown = next.Time
