@@ -89,8 +89,9 @@ func assignEach[R any](changed map[ledger.OrgID]*ledger.History, name func(R) re
 	return nil
 }
 
-// checkCurrent checks that a row loaded in a transaction is the newest version. The organization's
-// log is locked against changes to records, so the history covers the row.
+// checkCurrent checks that a row loaded in a transaction is the newest version. The transaction
+// holds the organization's lock, without which no act changes a record, so the history covers the
+// row.
 func (s *Store) checkCurrent(n recordRef) error {
 	m := s.memoryOf(n.org)
 	m.mu.Lock()

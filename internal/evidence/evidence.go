@@ -1,7 +1,8 @@
 // Package evidence authenticates the rows between the service and the database. An attacker with
 // write access to the database can write any row, but cannot compute its authenticator without a
-// master key. So every row is sealed when it is written and checked when it is read, and a row that
-// fails is refused before anything depends on it.
+// master key. So rows are sealed when they are written and checked when they are read, and a row that
+// fails is refused before anything depends on it. Events, approvals, counters, chain states and heads
+// are sealed and opened by package ledger, which decodes them; Store refuses the rest itself.
 //
 // The service uses a Store of this package and no other.
 package evidence
@@ -33,7 +34,7 @@ type Store struct {
 	Remembered func(ledger.OrgID) ledger.LogEnd
 
 	keys  ledger.Keys
-	sound *cache.Cache[ledger.KeyID, *ledger.KeyRecord]
+	sound *cache.Cache[ledger.KeyID, *ledger.KeyRecord] // API keys that were found authentic
 	orgs  *cache.Cache[ledger.OrgID, soundOrg]
 	logs  logs
 }

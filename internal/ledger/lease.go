@@ -17,7 +17,8 @@ import (
 // Leases bound what a client may do after a stop. An allow is valid for LeaseTime, counted by the
 // client from when it sent the request. That is before the transaction that granted it, so
 // LeaseTime after a stop's transaction no earlier allow is valid any more. LeaseRunOut adds a
-// margin for the client's clock and scheduler.
+// margin for the client's clock and scheduler. That is true of an allow for one action, which is
+// its answer alone, and of a Lease, which allows several.
 const (
 	LeaseTime   = time.Second
 	LeaseRunOut = 1250 * time.Millisecond
@@ -43,7 +44,7 @@ type Lease struct {
 // leaseGrant is the content of a lease's id.
 type leaseGrant struct {
 	chain      ChainID
-	act        int64   // the organization's last act when it was granted
+	act        int64   // the organization's last act when it was granted; says so to an auditor, and decides nothing
 	serial     uint64  // increases with each lease of a chain
 	maxActions int64   // at most maxLeaseActions
 	words      uint16  // bits of classify.SafeVerbs
@@ -202,7 +203,8 @@ func (u *UsedLeases) use(grant *leaseGrant) bool {
 
 // covered reports whether a lease let the client decide the reported action, and counts it. A lease
 // counts only if it belongs to this chain or one that it continues, is not used up, and covers the
-// action.
+// action. Its age does not matter: the report comes after the action, and only the client knows when
+// the action began.
 func (s *ChainState) covered(r *Recording) bool {
 	action := r.Action
 	if action.Source == "" || action.ActionType == ActionTypeGap {

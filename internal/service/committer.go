@@ -75,7 +75,8 @@ func (c *committer) commit(ctx context.Context, op operation) error {
 	return c.commitCompiled(ctx, op, false)
 }
 
-// commitFirst is commit for a stop, which joins the next batch ahead of the queue.
+// commitFirst is commit for a stop, which joins the next batch however many operations are
+// queued. Within the batch it is planned in order of arrival.
 func (c *committer) commitFirst(ctx context.Context, op operation) error {
 	return c.commitCompiled(ctx, op, true)
 }
@@ -189,7 +190,7 @@ func (c *committer) commitBatch(batch []*pending) {
 		return
 	}
 	for retry := 0; retry < maxExistsRetries && errors.Is(err, store.ErrExists); retry++ {
-		// Another replica stored the same row first. It can be read now.
+		// Another worker or replica stored the same row first. It can be read now.
 		errs, err = c.transact(batch)
 	}
 	for i, p := range batch {
@@ -237,7 +238,8 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.service.noteChains(b) // before anyone is answered
+	// All of it before anyone is answered.
+	c.service.noteChains(b)
 	c.service.noteCounters(b)
 	c.service.stateCache.put(b.order)
 	c.service.afterCommit(b)

@@ -17,7 +17,7 @@ const (
 	checkSlice   = 100    // receipts read at a time
 	maxChecked   = 10_000 // receipts in one part
 	checkTimeout = 20 * time.Second
-	maxReported  = 3       // new breaks that a round reports, and breaks that it repeats
+	maxReported  = 3       // new breaks of the walk over receipts that a round reports, and breaks that it repeats
 	maxActs      = 500_000 // acts of an audit log; each anchor is one
 	maxAnchors   = 10_000  // anchors compared with the log
 	maxReceipts  = 1 << 52 // last sequence to look for without an authentic head

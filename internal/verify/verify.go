@@ -1,6 +1,6 @@
 // Package verify checks what is stored: whether a receipt, an approval or a whole ledger is what
-// the service acknowledged, and whether the database was rolled back. It only reads; callers report
-// what it finds.
+// the service acknowledged, and whether the database was rolled back. It only reads. The self-check
+// passes what it finds to a Reporter, which stores it; other checks return it.
 package verify
 
 import (
