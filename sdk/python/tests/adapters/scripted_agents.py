@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -93,3 +95,20 @@ def approving(office: Office, run: Callable[[], Any], count: int = 1, how: str =
         running = pool.submit(run)
         office.decide(how, count)
         return running.result(60)
+
+
+def approving_after_denial(office: Office, run: Callable[[], Any]) -> None:
+    """Run something, and approve what it asks for once a denial has reached the framework."""
+    reached = threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda record: reached.set()  # type: ignore[method-assign]
+    callbacks = logging.getLogger("langchain_core.callbacks.manager")
+    callbacks.addHandler(handler)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run)
+            assert reached.wait(60)
+            office.decide("approve")
+            running.result(60)
+    finally:
+        callbacks.removeHandler(handler)

@@ -13,7 +13,14 @@ from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
 from langchain_runs import prepare
 from office import Office
-from scripted_agents import QUESTION, Marks, ScriptedModel, agent, approving
+from scripted_agents import (
+    QUESTION,
+    Marks,
+    ScriptedModel,
+    agent,
+    approving,
+    approving_after_denial,
+)
 from waits import threads_of_waiting_runs
 from ways import WAYS, Way
 
@@ -165,9 +172,15 @@ def test_parallel_steps(office: Office) -> None:
     marks = Marks()
     asked, no = marks.tools("asked_tool", "denied_tool")
     start: Any = RunnableLambda(lambda _: {"n": 1})
-    both = govern(start | RunnableParallel(asked=asked, no=no))
+
+    def once_asked(given: Any) -> Any:
+        office.waiting()  # the other step: denied first, it would ask nobody
+        return given
+
+    later: Any = RunnableLambda(once_asked)
+    both = govern(start | RunnableParallel(asked=asked, no=later | no))
     with pytest.raises(countersign.ActionDeniedError):
-        approving(office, lambda: both.invoke({}))
+        approving_after_denial(office, lambda: both.invoke({}))
     assert marks == []
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +15,14 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import RetryPolicy
 from office import Office
-from scripted_agents import QUESTION, Marks, ScriptedModel, agent, agent_with
+from scripted_agents import (
+    QUESTION,
+    Marks,
+    ScriptedModel,
+    agent,
+    agent_with,
+    approving_after_denial,
+)
 
 import countersign
 from countersign.adapters import last_chain
@@ -147,23 +152,6 @@ def test_fallbacks_and_retries_of_the_governed_graph(office: Office) -> None:
     denied(graph.with_retry(stop_after_attempt=2))
     denied(graph | RunnableLambda(lambda state: marks.tool("look_up").invoke({"n": 1})))
     assert marks == []
-
-
-def approving_after_denial(office: Office, run: Callable[[], Any]) -> None:
-    """Run something, and approve what it asks for once a denial has reached the framework."""
-    reached = threading.Event()
-    handler = logging.Handler()
-    handler.emit = lambda record: reached.set()  # type: ignore[method-assign]
-    callbacks = logging.getLogger("langchain_core.callbacks.manager")
-    callbacks.addHandler(handler)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(run)
-            assert reached.wait(60)
-            office.decide("approve")
-            running.result(60)
-    finally:
-        callbacks.removeHandler(handler)
 
 
 def test_tools_called_at_once(office: Office) -> None:
