@@ -38,7 +38,7 @@ type settingsForm struct {
 	Refusal     *refusal
 }
 
-// unheard returns why escalations reach nobody. It returns nil if they reach somebody, or if the caller
+// noRecipient returns why escalations reach nobody. It returns nil if they reach somebody, or if the caller
 // is not an admin.
 func (v *visit) noRecipient(caller *service.Caller) (*service.NoRecipient, error) {
 	if !caller.Role.Includes(ledger.RoleAdmin) {

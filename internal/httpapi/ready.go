@@ -295,15 +295,29 @@ func rollbackDetail(found []verify.Rollback) string {
 }
 
 // escalationCheck says in how many organizations an approval that escalates would reach nobody.
+// An organization without any approval, as in a new install, does not make the service degraded.
 func (a *API) escalationCheck(ctx context.Context) (readinessCheck, error) {
 	without, organizations, err := a.service.EscalationsWithoutRecipient(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return unknownCheck("escalation"), err
+	}
+	asked := 0
+	for _, org := range without {
+		if org.Asked {
+			asked++
+		}
+	}
+	const remedy = "add a webhook for approval.escalated, or fallback approvers and a mail server (countersign doctor has the details)"
+	switch {
+	case asked > 0:
+		return readinessCheck{
+			Name: "escalation", Status: "degraded", reason: &readinessReason{reasonEscalation, asked},
+			Detail: fmt.Sprintf("in %d of %d organizations nobody is notified when an approval escalates: %s", asked, organizations, remedy),
+		}, nil
 	case len(without) > 0:
 		return readinessCheck{
-			Name: "escalation", Status: "degraded", reason: &readinessReason{reasonEscalation, len(without)},
-			Detail: fmt.Sprintf("in %d of %d organizations nobody is notified when an approval escalates: see countersign doctor", len(without), organizations),
+			Name: "escalation", Status: "ok",
+			Detail: fmt.Sprintf("no approval was asked for yet in %d of %d organizations where nobody would be notified when one escalates: %s", len(without), organizations, remedy),
 		}, nil
 	}
 	return readinessCheck{Name: "escalation", Status: "ok"}, nil

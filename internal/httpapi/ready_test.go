@@ -41,7 +41,7 @@ func (*memory) Note(uuid.UUID, keyring.Seen) {}
 
 func (*memory) Flush() error { return nil }
 
-// A database that was put back behind receipts that were given out is not ready,
+// A database that was rolled back behind receipts that were given out is not ready,
 // makes no receipts, and says so without naming anyone.
 func TestRollback(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
@@ -62,7 +62,7 @@ func TestRollback(t *testing.T) {
 		id := s.open(t, s.acme.agent, `{"name":"n"}`)
 		m.heads.Store(&map[uuid.UUID]keyring.Seen{uuid.MustParse(s.acme.id): {Count: 2}})
 		if got := check(http.StatusServiceUnavailable); got.Status != "unavailable" || got.Checks[0].Status != "ok" || got.Checks[2].Status != "failed" {
-			t.Errorf("put back, ready says %+v", got)
+			t.Errorf("rolled back, ready says %+v", got)
 		}
 		refused := s.post(t, s.acme.agent, "/v1/chains/"+id+"/complete", "").refuse(t, http.StatusServiceUnavailable, "store_rolled_back")
 		if refused.header.Get("Retry-After") != "60" {
@@ -75,9 +75,10 @@ func TestRollback(t *testing.T) {
 	})
 }
 
-// Where an approval would escalate to nobody, the service is degraded: it answers
-// 200, says in how many organizations, and names none. It is ready again when
-// somebody would be told.
+// A new install is ready, although nobody would be notified when an approval escalates: the check
+// only mentions it. From an organization's first approval on, the service is degraded: it answers
+// 200, says in how many organizations and what to do, and names none. It is ready again when
+// somebody would be notified.
 func TestReadinessIsDegradedWhereEscalationsReachNobody(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s := start(t, open(t), setup{})
@@ -102,6 +103,10 @@ func TestReadinessIsDegradedWhereEscalationsReachNobody(t *testing.T) {
 				t.Errorf("reasons (-want +got):\n%s", diff)
 			}
 		}
+		check("ready", []reason{}, "ok", "no approval was asked for yet in 2 of 2 organizations")
+		s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"n"}`))
+		check("degraded", []reason{{"escalation_without_channel", 1}}, "degraded", "in 1 of 2 organizations nobody is notified when an approval escalates: add a webhook")
+		s.ask(t, s.rival.agent, s.open(t, s.rival.agent, `{"name":"n"}`))
 		check("degraded", []reason{{"escalation_without_channel", 2}}, "degraded", "in 2 of 2 organizations nobody is notified when an approval escalates")
 		hook := `{"url":"https://hooks.example.com/x","events":["approval.escalated"]}`
 		s.post(t, s.acme.admin, "/v1/webhooks", hook).expect(t, http.StatusCreated)

@@ -344,6 +344,7 @@ type NoRecipient struct {
 	Slug      string
 	Approvers int  // fallback approvers in the settings
 	Mail      bool // the server sends e-mail
+	Asked     bool // it has approvals, decided or not; set only by EscalationsWithoutRecipient
 }
 
 // Why describes what is missing.
@@ -388,12 +389,21 @@ func (s *webhookService) noRecipient(ctx context.Context, mail bool) (without []
 	if err != nil {
 		return nil, 0, visible(err)
 	}
+	asked, err := s.store.OrganizationsWithApprovals(ctx)
+	if err != nil {
+		return nil, 0, visible(err)
+	}
+	hasAsked := make(map[ledger.OrgID]bool, len(asked))
+	for _, id := range asked {
+		hasAsked[id] = true
+	}
 	for _, org := range orgs {
 		found, err := s.noRecipientIn(ctx, org, mail)
 		if err != nil {
 			return nil, 0, err
 		}
 		if found != nil {
+			found.Asked = hasAsked[org.ID]
 			without = append(without, found)
 		}
 	}

@@ -14,6 +14,9 @@ type Governance interface {
 	Approval(ctx context.Context, id ledger.ApprovalID) (*ApprovalRecord, error)
 	// Approvals lists newest first: by RequestedAt, then by id, both descending.
 	Approvals(ctx context.Context, query ApprovalQuery) ([]*ApprovalRecord, error)
+	// OrganizationsWithApprovals lists the organizations that have at least one approval, in any
+	// order. It is as fast with many approvals as with few.
+	OrganizationsWithApprovals(ctx context.Context) ([]ledger.OrgID, error)
 	// PutPolls stores when clients last asked about approvals. A moment before the
 	// stored one is ignored. It may run concurrently with Transact, which neither
 	// reads nor writes these moments.

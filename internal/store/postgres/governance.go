@@ -35,6 +35,15 @@ func (s *Store) Approvals(ctx context.Context, query store.ApprovalQuery) ([]*st
 	return list(ctx, s, "approvals", sql, args, readApproval)
 }
 
+// organizationsWithApprovalsSQL looks for one approval of each organization. "limit 1" keeps the
+// planner from reading all approvals for a join.
+const organizationsWithApprovalsSQL = `select id from organizations, lateral (select 1 from approvals where org_id = organizations.id limit 1) found`
+
+// OrganizationsWithApprovals implements store.Governance.
+func (s *Store) OrganizationsWithApprovals(ctx context.Context) ([]ledger.OrgID, error) {
+	return list(ctx, s, "organizations with approvals", organizationsWithApprovalsSQL, nil, func(r *row) ledger.OrgID { return ledger.OrgID{UUID: r.id()} })
+}
+
 // approvalsStatement includes only the filters that are set, like chainsStatement.
 func approvalsStatement(query store.ApprovalQuery) (string, []any) {
 	var sql strings.Builder

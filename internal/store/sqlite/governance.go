@@ -19,6 +19,15 @@ func (s *Store) Approvals(ctx context.Context, q store.ApprovalQuery) ([]*store.
 	return readAll(ctx, s, query, args, scanApproval)
 }
 
+// OrganizationsWithApprovals implements store.Governance.
+func (s *Store) OrganizationsWithApprovals(ctx context.Context) ([]ledger.OrgID, error) {
+	query := "SELECT id FROM organizations WHERE EXISTS (SELECT 1 FROM approvals WHERE org_id = organizations.id)"
+	return readAll(ctx, s, query, nil, func(r row) (id ledger.OrgID, err error) {
+		err = r.Scan(&id.UUID)
+		return id, err
+	})
+}
+
 func approvalsQuery(q store.ApprovalQuery) (string, []any) {
 	where := []string{"org_id = ?"}
 	args := []any{q.Org.UUID[:]}

@@ -21,6 +21,7 @@ var approvalCases = []testCase{
 	{name: "approvals are listed newest first and by filter", run: listsApprovals},
 	{name: "approvals of one moment are listed page by page", run: pagesApprovals},
 	{name: "an approval's status moves between the lists", run: approvalMovesLists},
+	{name: "organizations with approvals are listed, whatever their approvals' status", run: listsOrganizationsWithApprovals},
 }
 
 func (w *world) approvalID() ledger.ApprovalID {
@@ -140,6 +141,25 @@ func newestFirst(records []*store.ApprovalRecord) []*store.ApprovalRecord {
 	return slices.SortedFunc(slices.Values(records), func(a, b *store.ApprovalRecord) int {
 		return -cmp.Or(cmp.Compare(a.RequestedAt, b.RequestedAt), bytes.Compare(a.ID.UUID[:], b.ID.UUID[:]))
 	})
+}
+
+func listsOrganizationsWithApprovals(t *testing.T, w *world) {
+	asked, decided, other := w.join(t), w.join(t), w.join(t)
+	w.openChain(t, other)
+	listed := func() (found [3]bool) {
+		t.Helper()
+		orgs := must[[]ledger.OrgID](t)(w.open(t).OrganizationsWithApprovals(t.Context()))
+		for i, m := range []*member{asked, decided, other} {
+			found[i] = slices.Contains(orgs, m.org.ID)
+		}
+		return found
+	}
+	assertEqual(t, "before any approval", listed(), [3]bool{})
+	w.ask(t, asked, 2)
+	record := w.approval(decided, w.chainWithEvents(t, decided, 1), 1)
+	record.Status = ledger.ApprovalDenied
+	w.write(t, &store.Changes{NewApprovals: []*store.ApprovalRecord{record}})
+	assertEqual(t, "with approvals", listed(), [3]bool{true, true, false})
 }
 
 func listsApprovals(t *testing.T, w *world) {
