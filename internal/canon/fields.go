@@ -87,10 +87,11 @@ func (f *Fields) Given(name string) bool {
 
 // Get returns the member as it is; ok is false where it is missing.
 func (f *Fields) Get(name string) (Value, bool) {
-	for i, member := range f.object.Members() {
-		if member.Name == name {
+	members := f.object.Members()
+	for i := range members { // by index: a copy of each member would cost more than comparing its name
+		if members[i].Name == name {
 			f.asked[i] = true
-			return member.Value, true
+			return members[i].Value, true
 		}
 	}
 	return Value{}, false

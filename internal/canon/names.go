@@ -32,6 +32,9 @@ const insertionSortLimit = 16
 // sortMembers puts members into canonical order, and returns a name that
 // occurs twice if there is one.
 func sortMembers(members []Member) (name string, duplicate bool) {
+	if ascending(members) { // like everything that the service wrote itself
+		return "", false
+	}
 	if len(members) <= insertionSortLimit {
 		insertionSort(members)
 	} else {
@@ -43,6 +46,16 @@ func sortMembers(members []Member) (name string, duplicate bool) {
 		}
 	}
 	return "", false
+}
+
+// ascending reports whether the members are in canonical order and none occurs twice.
+func ascending(members []Member) bool {
+	for i := 1; i < len(members); i++ {
+		if compareNames(members[i-1].Name, members[i].Name) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func insertionSort(members []Member) {

@@ -1,21 +1,33 @@
 package canon
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
-// usualChildren is how many items or members are collected on the stack
-// before the heap is used.
+// usualChildren is how many items are collected on the stack before the heap is used.
 const usualChildren = 8
+
+// pooledMembers is how many members the pooled slices have room for. An event's record has
+// close to 40.
+const pooledMembers = 64
+
+// memberPool holds empty slices for reader.members.
+var memberPool = sync.Pool{New: func() any { return new(make([]Member, 0, pooledMembers)) }}
 
 // reader is one pass over one text. Its methods start at pos and leave pos
 // behind what they read.
 type reader struct {
 	text      string
 	pos       int
-	unescaped []byte // reused from string to string
-	anyNumber bool   // accept inexact numbers: only the grammar is of interest
+	unescaped []byte   // reused from string to string
+	members   []Member // of the unfinished objects, the outermost object's first
+	anyNumber bool     // accept inexact numbers: only the grammar is of interest
 }
 
 func (r *reader) document() (v Value, fault *Error) {
+	pooled := memberPool.Get().(*[]Member)
+	r.members = *pooled
 	r.skipSpace()
 	if fault = r.value(&v, 0); fault != nil {
 		return Value{}, fault
@@ -23,6 +35,9 @@ func (r *reader) document() (v Value, fault *Error) {
 	r.skipSpace()
 	if r.pos < len(r.text) {
 		return Value{}, r.fault(reasonTrailing)
+	}
+	if cap(r.members) == pooledMembers {
+		memberPool.Put(pooled)
 	}
 	return v, nil
 }
@@ -101,17 +116,18 @@ func (r *reader) object(v *Value, depth int) *Error {
 	if r.skipSpace(); r.take('}') {
 		return nil
 	}
-	var usual [usualChildren]Member
-	members := usual[:0]
+	first := len(r.members)
+	var value Value
 	for {
 		name, fault := r.name()
 		if fault != nil {
 			return fault
 		}
-		members = append(members, Member{Name: name})
-		if fault := r.value(&members[len(members)-1].Value, depth); fault != nil {
+		value = Value{}
+		if fault := r.value(&value, depth); fault != nil {
 			return fault.under(name)
 		}
+		r.members = append(r.members, Member{Name: name, Value: value})
 		if r.skipSpace(); r.take('}') {
 			break
 		}
@@ -120,10 +136,13 @@ func (r *reader) object(v *Value, depth int) *Error {
 		}
 		r.skipSpace()
 	}
+	members := r.members[first:]
 	if name, duplicate := sortMembers(members); duplicate {
 		return (&Error{Offset: start, Reason: reasonDuplicate}).under(name)
 	}
 	v.children = &children{members: exactCopy(members)}
+	clear(members) // the pool must not keep what was parsed in memory
+	r.members = r.members[:first]
 	return nil
 }
 

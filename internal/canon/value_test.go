@@ -322,14 +322,19 @@ func TestLongLiterals(t *testing.T) {
 	}
 }
 
-// Objects of any size are written and read back unchanged.
+// Objects of any size are written and read back unchanged, also around another object.
 func TestObjectsBeyondTheUsualSize(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{usualChildren, usualChildren + 1, insertionSortLimit, insertionSortLimit + 1, 1000} {
+	for _, size := range []int{insertionSortLimit, insertionSortLimit + 1, pooledMembers - 1, pooledMembers, pooledMembers + 1, 1000} {
 		var members []Member
 		for i := range size {
 			members = append(members, Member{Name: string(rune('a'+i*7919%size)) + "x"})
 		}
+		inner, err := ObjectValue(members...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members[size/2].Value = inner
 		object, err := ObjectValue(members...)
 		if err != nil {
 			t.Fatal(err)

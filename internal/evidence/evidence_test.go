@@ -25,11 +25,12 @@ func pass(reason string, methods ...string) {
 func init() {
 	pass("it carries no rows", "Ping", "Probe", "Backup", "Close", "Watch")
 	pass("what it writes is judged when it is read", "CloseSession")
+	pass("nothing is decided by which organizations have used approvals", "OrganizationsWithApprovals")
 	pass("nothing is decided by when something was last used or polled", "TouchKeys", "TouchTokens", "TouchChains", "PutPolls", "Polls", "Polled")
 	pass("nothing is decided by how often a legacy route was used", "AddLegacyUses", "LegacyUses")
 	pass("the search index proposes records, which are authenticated and matched against the search before they are shown", "Postings", "AddPostings")
 	pass("chains, states, events, approvals, receipts and heads carry authenticators that are checked where they are decoded",
-		"Chain", "Chains", "Events", "Event", "Addenda", "Approval", "Approvals", "Receipt", "NamedReceipt", "PlacedReceipt", "ReceiptOfChain", "Receipts",
+		"Chain", "Chains", "ChainRows", "Events", "Event", "Addenda", "Approval", "Approvals", "Receipt", "NamedReceipt", "PlacedReceipt", "ReceiptOfChain", "Receipts",
 		"ScanReceipts", "ScanBodies", "ScanChains", "ScanEvents", "Head")
 	pass("counters of budgets carry authenticators that ReadCounter checks", "BudgetCounters", "CountersOf", "AllCounters")
 	pass("checkpoints are signed, and tiles lead to the root that a checkpoint signs: both are verified where they are used",

@@ -3,6 +3,7 @@ package evidence
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -49,26 +50,73 @@ func (s *Store) ReadCounter(record *store.CounterRecord) (*ledger.BudgetCounter,
 	return counter, nil
 }
 
-// eventPage is how many events are held in memory when a whole chain is read. It is small because
+// rowPage is how many events are held in memory when a whole chain is read. It is small because
 // each event may be as large as a request.
-const eventPage = 32
+const rowPage = 32
 
 // EachPage visits a chain's events after a sequence, in order, one page at a time. The events are
 // not authenticated: pass them to ReadEvent.
 func (s *Store) EachPage(ctx context.Context, chain ledger.ChainID, after int64, visit func([]*ledger.StoredEvent) error) error {
+	events, err := s.Events(ctx, chain, after, rowPage)
+	if err != nil {
+		return err
+	}
+	return s.eachPage(ctx, chain, events, visit)
+}
+
+// eachPage visits a page of a chain's events and the pages after it.
+func (s *Store) eachPage(ctx context.Context, chain ledger.ChainID, events []*ledger.StoredEvent, visit func([]*ledger.StoredEvent) error) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("read events: %w", err)
 		}
-		events, err := s.Events(ctx, chain, after, eventPage)
-		if err != nil {
+		if err := visit(events); err != nil || len(events) < rowPage {
 			return err
 		}
-		if err := visit(events); err != nil || len(events) < eventPage {
+		var err error
+		if events, err = s.Events(ctx, chain, events[len(events)-1].Sequence, rowPage); err != nil {
 			return err
 		}
-		after = events[len(events)-1].Sequence
 	}
+}
+
+// ChainRows is a chain with everything stored about it, of which the first page was read.
+type ChainRows struct {
+	Chain *store.ChainRecord
+	first *store.ChainRows
+	store *Store
+	org   ledger.OrgID
+}
+
+// ReadChain reads a chain with the first page of everything stored about it, which is all of it for
+// most chains. Nothing is authenticated.
+func (s *Store) ReadChain(ctx context.Context, org ledger.OrgID, chain ledger.ChainID) (*ChainRows, error) {
+	first, err := s.port.ChainRows(ctx, org, chain, rowPage)
+	if err != nil {
+		return nil, err
+	}
+	return &ChainRows{Chain: first.Chain, first: first, store: s, org: org}, nil
+}
+
+// Addenda returns all addenda by position.
+func (r *ChainRows) Addenda(ctx context.Context) ([]*ledger.Addendum, error) {
+	if len(r.first.Addenda) < rowPage {
+		return r.first.Addenda, nil
+	}
+	return r.store.Addenda(ctx, r.Chain.ID, math.MinInt64, math.MaxInt64)
+}
+
+// EachPage visits all events, like Store.EachPage.
+func (r *ChainRows) EachPage(ctx context.Context, visit func([]*ledger.StoredEvent) error) error {
+	return r.store.eachPage(ctx, r.Chain.ID, r.first.Events, visit)
+}
+
+// Approvals returns all approvals of the organization, the newest first.
+func (r *ChainRows) Approvals(ctx context.Context) ([]*store.ApprovalRecord, error) {
+	if len(r.first.Approvals) < rowPage {
+		return r.first.Approvals, nil
+	}
+	return r.store.Approvals(ctx, store.ApprovalQuery{Org: r.org, Chain: &r.Chain.ID, Limit: math.MaxInt32})
 }
 
 // AllKeys lists an organization's API keys, including tampered ones.

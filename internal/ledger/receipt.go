@@ -173,6 +173,12 @@ func NewHead(org OrgID, keys Keys) *Head {
 	return head
 }
 
+// Equal reports whether two heads have the same bytes.
+func (h *Head) Equal(other *Head) bool {
+	return h.Org == other.Org && h.Count == other.Count && h.KeyID == other.KeyID && bytes.Equal(h.MAC, other.MAC) &&
+		(h.Last == nil) == (other.Last == nil) && (h.Last == nil || *h.Last == *other.Last)
+}
+
 func (h *Head) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 256))
 	w.Int("count", h.Count)

@@ -487,7 +487,7 @@ func (b *batch) openSuccessor(live *liveChain, policy *ledger.Policy) (*liveChai
 		return nil, err
 	}
 	live.changed = true
-	next := &liveChain{record: newChainRecord(chain), chain: chain, state: state, summary: &ledger.Summary{}, fresh: true}
+	next := &liveChain{record: newChainRecord(chain), chain: chain, state: state, summary: &ledger.Summary{}, epoch: b.loaded.Epoch, fresh: true}
 	b.live[chain.ID] = next
 	b.order = append(b.order, next)
 	b.postChain(chain)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"countersign/internal/cache"
@@ -67,10 +68,11 @@ func (c *chainCache) keep(chain *ledger.Chain, body []byte) {
 // whichever replica wrote them.
 type stateCache struct {
 	states *cache.Cache[ledger.ChainID, *cachedState]
+	epoch  *atomic.Int64 // store.Loaded.Epoch of the last batch
 }
 
 func newStateCache() stateCache {
-	return stateCache{cache.New[ledger.ChainID, *cachedState](stateCacheBytes)}
+	return stateCache{states: cache.New[ledger.ChainID, *cachedState](stateCacheBytes), epoch: new(atomic.Int64)}
 }
 
 type cachedState struct {
@@ -80,6 +82,7 @@ type cachedState struct {
 	state     *ledger.ChainState
 	summary   *ledger.Summary
 	rows      [32]byte
+	epoch     int64
 	seen      *ledger.Summary
 }
 
@@ -106,7 +109,7 @@ func (c *stateCache) take(live *liveChain) bool {
 	if !ok || cached.chain != live.chain.Hash() || !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
 		return false
 	}
-	live.state, live.summary, live.rows, live.seen = cached.state, cached.summary, cached.rows, cached.seen
+	live.state, live.summary, live.rows, live.epoch, live.seen = cached.state, cached.summary, cached.rows, cached.epoch, cached.seen
 	return true
 }
 
@@ -117,7 +120,15 @@ func (c *stateCache) summarized(org ledger.OrgID, id ledger.ChainID) bool {
 	return ok && cached.org == org && cached.summary != nil
 }
 
-func (c *stateCache) put(live []*liveChain) {
+// unchanged reports whether the cached summary of a chain still describes its stored events,
+// because nobody else has written to the database since. It is a hint like summarized.
+func (c *stateCache) unchanged(id ledger.ChainID) bool {
+	cached, ok := c.states.Get(id)
+	return ok && cached.summary != nil && cached.epoch != 0 && cached.epoch == c.epoch.Load()
+}
+
+func (c *stateCache) put(live []*liveChain, epoch int64) {
+	c.epoch.Store(epoch)
 	for _, l := range live {
 		if l.summary != nil && l.summary.Size() > maxSummary {
 			l.summary = nil
@@ -128,7 +139,7 @@ func (c *stateCache) put(live []*liveChain) {
 		if !l.state.Status.Sealed() {
 			cached := &cachedState{
 				org: l.chain.Org, chain: l.chain.Hash(), body: l.record.State, mac: l.record.MAC, state: l.state,
-				summary: l.summary, rows: l.rows, seen: l.seen,
+				summary: l.summary, rows: l.rows, epoch: l.epoch, seen: l.seen,
 			}
 			c.states.Put(l.record.ID, cached, cached.size())
 		}

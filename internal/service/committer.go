@@ -241,7 +241,7 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	// All of it before anyone is answered.
 	c.service.noteChains(b)
 	c.service.noteCounters(b)
-	c.service.stateCache.put(b.order)
+	c.service.stateCache.put(b.order, b.loaded.Epoch)
 	c.service.afterCommit(b)
 	c.meter.Committed(len(pendings), time.Since(began))
 	for _, outcome := range b.outcomes {
@@ -296,6 +296,7 @@ type liveChain struct {
 	state   *ledger.ChainState
 	summary *ledger.Summary // of all its events; nil if unknown
 	rows    [32]byte        // running digest over the rows of these events; set only with summary
+	epoch   int64           // store.Loaded.Epoch when the summary was empty; set only with summary
 	seen    *ledger.Summary // of the events that this process has indexed; nil if summary is set
 	changed bool
 	fresh   bool              // opened by this batch
@@ -452,7 +453,7 @@ func (b *batch) loadChain(org ledger.OrgID, id ledger.ChainID) (*liveChain, erro
 		}
 		b.service.chainCache.keep(chain, record.Body)
 		if live.state.Actions == 0 {
-			live.summary = &ledger.Summary{}
+			live.summary, live.epoch = &ledger.Summary{}, b.loaded.Epoch
 		}
 	}
 	if live.state.Status != record.Status {

@@ -70,6 +70,40 @@ func TestAVerdictIsReusedForTwoSeconds(t *testing.T) {
 	})
 }
 
+// A chain that was found sound is read again: whatever was changed in its rows since fails the next
+// check.
+func TestASoundChainIsReadAgain(t *testing.T) {
+	t.Parallel()
+	for _, statement := range []string{
+		`UPDATE chains SET environment = 'other'`,
+		`UPDATE chains SET external_id = 'other'`,
+		`UPDATE chain_states SET state = CAST(CAST(state AS TEXT) || ' ' AS BLOB)`,
+		`UPDATE chain_states SET mac = zeroblob(length(mac))`,
+		`UPDATE events SET idempotency_key = 'other' WHERE sequence = 2`,
+		`UPDATE events SET body = CAST(CAST(body AS TEXT) || ' ' AS BLOB) WHERE sequence = 2`,
+		`UPDATE events SET payload = CAST(CAST(payload AS TEXT) || ' ' AS BLOB) WHERE sequence = 2`,
+		`UPDATE events SET redactions = x'7b7d' WHERE sequence = 2`,
+		`UPDATE events SET mac = zeroblob(length(mac)) WHERE sequence = 2`,
+		`UPDATE events SET sequence = 9 WHERE sequence = 3`,
+		`DELETE FROM events WHERE sequence = 3`,
+		`INSERT INTO addenda (chain_no, position, sequence, body) SELECT no, 9, 1, x'7b7d' FROM chains`,
+	} {
+		t.Run(statement, func(t *testing.T) {
+			t.Parallel()
+			db := testdb.SQLite(t)
+			l := linkChain(t, db, `{"n":1}`, `{"n":2}`, `{"n":3}`)
+			if first := l.public(); first.Overall != ledger.Verified {
+				t.Fatalf("untouched, it is %+v", first)
+			}
+			tamper(t, db, statement)
+			l.clock.Advance(2 * time.Second)
+			if later := l.public(); later.Overall != ledger.VerdictFailed {
+				t.Errorf("changed, it is %+v", later)
+			}
+		})
+	}
+}
+
 func tamper(t *testing.T, db *testdb.Database, statement string) {
 	t.Helper()
 	result, err := db.Direct(t).ExecContext(t.Context(), statement)

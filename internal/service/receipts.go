@@ -69,9 +69,13 @@ type chainReading struct {
 
 // readChain reads the events of a chain that is about to be sealed: a receipt must not attest
 // edited events. They are decoded only if the chain's summary is not cached; otherwise the
-// digest cached with the summary detects edits.
+// digest cached with the summary detects edits. They are not read at all if nobody else has
+// written to the database since the chain was empty.
 func (s *recordService) readChain(ctx context.Context, org ledger.OrgID, id ledger.ChainID) (*chainReading, error) {
 	read := &chainReading{chain: id}
+	if s.chains.stateCache.unchanged(id) {
+		return read, nil // catchUp checks it again, under the chain's lock
+	}
 	if !s.chains.stateCache.summarized(org, id) {
 		read.summary = &ledger.Summary{}
 	}
@@ -186,10 +190,13 @@ func (o *completeChain) succeed(b *batch, live *liveChain, org *ledger.Organizat
 // refuses a head that was rolled back.
 func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 	head := b.loaded.Heads[org]
+	if b.heads[org] {
+		return head, nil // checked before this batch advanced it
+	}
 	if head == nil || !head.Authentic(b.service.keys) {
 		return nil, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
 	}
-	if b.service.judge.Heads.Behind(head) && !b.heads[head.Org] {
+	if b.service.judge.Heads.Behind(head) {
 		return nil, evidence.ErrRolledBack
 	}
 	return head, nil
@@ -294,6 +301,9 @@ func (b *batch) approvalsOf(live *liveChain) ([]*liveApproval, error) {
 // returns the summary of all events. It works on a copy of the reading, because the batch may
 // fail and be planned again.
 func (b *batch) catchUp(live *liveChain, begun *chainReading) (*ledger.Summary, error) {
+	if live.summary != nil && live.epoch != 0 && live.epoch == b.loaded.Epoch {
+		return live.summary, nil
+	}
 	read := chainReading{chain: live.chain.ID, summary: &ledger.Summary{}}
 	switch {
 	case begun.chain != live.chain.ID: // a successor was opened

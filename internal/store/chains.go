@@ -16,6 +16,9 @@ type Reader interface {
 	// Addenda lists what was recorded later about a chain's events with the sequences
 	// from..to, by position. The whole range is returned: there is no limit.
 	Addenda(ctx context.Context, chain ledger.ChainID, from, to int64) ([]*ledger.Addendum, error)
+	// ChainRows is Chain with the first of its addenda, events and approvals, at most limit
+	// of each. The approvals are those that name this organization, the newest first.
+	ChainRows(ctx context.Context, org ledger.OrgID, chain ledger.ChainID, limit int) (*ChainRows, error)
 	Receipt(ctx context.Context, id ledger.ReceiptID) (*ledger.StoredReceipt, error)
 	// NamedReceipt is Receipt with the slug of its organization. The result may be
 	// shared with other callers and must not be changed.
@@ -54,6 +57,14 @@ type ChainRecord struct {
 	Status ledger.ChainStatus
 	State  []byte
 	MAC    []byte
+}
+
+// ChainRows is a stored chain with rows that belong to it.
+type ChainRows struct {
+	Chain     *ChainRecord
+	Addenda   []*ledger.Addendum
+	Events    []*ledger.StoredEvent
+	Approvals []*ApprovalRecord
 }
 
 // ChainQuery selects chains of one organization. An empty field selects all.

@@ -134,6 +134,11 @@ type Loaded struct {
 	// Nothing is decided for them. A store leaves it empty.
 	Behind []ledger.OrgID
 
+	// Epoch tells whether the database was written to from elsewhere: it is the same in
+	// two transactions only if every commit between them was made through this store. 0
+	// means that the store cannot tell.
+	Epoch int64
+
 	// EventsAfter reads the facts of a chain's events with a sequence greater than
 	// after, by sequence, inside the transaction. Payloads may be missing.
 	EventsAfter func(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error)

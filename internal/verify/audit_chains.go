@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -55,13 +56,14 @@ func (a *chainAudit) inspectWithin(ctx context.Context, sealed *sealedChain, siz
 }
 
 func (a *chainAudit) inspectCounted(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
-	record, err := a.store.Chain(ctx, sealed.chain)
+	rows, err := a.store.ReadChain(ctx, a.org.ID, sealed.chain)
 	if errors.Is(err, store.ErrNotFound) {
 		return sealed.broken(ledger.CheckChain, "the chain's record is missing"), nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	record := rows.Chain
 	if record.Org != a.org.ID {
 		return sealed.broken(ledger.CheckChain, "the chain's record is another organization's"), nil
 	}
@@ -76,12 +78,12 @@ func (a *chainAudit) inspectCounted(ctx context.Context, sealed *sealedChain, si
 	if err := size.claim(state.Entries); err != nil {
 		return nil, err
 	}
-	replay, err := a.replayChain(ctx, sealed.chain, size)
+	replay, err := a.replayChain(ctx, rows, size)
 	if err == nil {
 		err = replay.Supports(&sealed.attested)
 	}
 	if err == nil {
-		found, readErr := a.inspectApprovals(ctx, replay, sealed.chain, size)
+		found, readErr := a.inspectApprovals(ctx, replay, rows, size)
 		if readErr != nil {
 			return nil, readErr
 		}
@@ -100,8 +102,8 @@ func (a *chainAudit) inspectCounted(ctx context.Context, sealed *sealedChain, si
 }
 
 // inspectApprovals checks a chain's stored approvals against its replayed entries.
-func (a *chainAudit) inspectApprovals(ctx context.Context, replay *ledger.Replay, chain ledger.ChainID, size *extent) (found, err error) {
-	records, err := a.approvalRecords(ctx, chain)
+func (a *chainAudit) inspectApprovals(ctx context.Context, replay *ledger.Replay, rows *evidence.ChainRows, size *extent) (found, err error) {
+	records, err := rows.Approvals(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -127,13 +129,13 @@ type evidenceFault struct{ error }
 
 // replayChain replays a chain's entries in order. Addenda carry their positions, and events fill
 // the positions in between.
-func (a *chainAudit) replayChain(ctx context.Context, chain ledger.ChainID, size *extent) (*ledger.Replay, error) {
-	addenda, err := a.store.Addenda(ctx, chain, math.MinInt64, math.MaxInt64)
+func (a *chainAudit) replayChain(ctx context.Context, rows *evidence.ChainRows, size *extent) (*ledger.Replay, error) {
+	addenda, err := rows.Addenda(ctx)
 	if err != nil {
 		return nil, err
 	}
 	size.rows.addenda(addenda)
-	replay := ledger.NewReplay(chain)
+	replay := ledger.NewReplay(rows.Chain.ID)
 	feedAddenda := func() error {
 		for len(addenda) > 0 && addenda[0].Position == replay.Entries()+1 {
 			if err := replay.Addendum(addenda[0]); err != nil {
@@ -147,7 +149,7 @@ func (a *chainAudit) replayChain(ctx context.Context, chain ledger.ChainID, size
 		}
 		return nil
 	}
-	err = a.store.EachPage(ctx, chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
+	err = rows.EachPage(ctx, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
 			size.rows.event(event)
 			if err := feedAddenda(); err != nil {
@@ -225,12 +227,16 @@ func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (st
 // inspectOpen replays a chain that is still open. Events may arrive between the two reads, so a
 // difference counts only if the chain has not grown.
 func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledger.ChainState) (string, error) {
-	replay, err := a.replayChain(ctx, id, new(extent))
+	rows, err := a.store.ReadChain(ctx, a.org.ID, id)
+	if err != nil {
+		return "", err
+	}
+	replay, err := a.replayChain(ctx, rows, new(extent))
 	if err == nil {
 		err = replay.Matches(state.Digest, state.Actions)
 	}
 	if err == nil {
-		found, readErr := a.inspectApprovals(ctx, replay, id, new(extent))
+		found, readErr := a.inspectApprovals(ctx, replay, rows, new(extent))
 		if readErr != nil {
 			return "", readErr
 		}

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"time"
 
@@ -187,7 +186,7 @@ func (r *Receipts) checkChain(ctx context.Context, receipt *store.PlacedReceipt,
 	}
 	size := &extent{bounded: bounded}
 	if bounded {
-		size.rows = &rowHash{sha256.New()}
+		size.rows = newRowHash()
 	}
 	found, err := a.inspectWithin(ctx, sealed, size)
 	if err != nil {
@@ -207,7 +206,7 @@ func (r *Receipts) knownSound(ctx context.Context, a *chainAudit, sealed *sealed
 	if !ok || known.receipt != sealed.hash {
 		return false
 	}
-	size := &extent{bounded: true, rows: &rowHash{sha256.New()}}
+	size := &extent{bounded: true, rows: newRowHash()}
 	return a.hashRows(ctx, sealed, size) == nil && size.rows.sum() == known.rows
 }
 

@@ -146,7 +146,7 @@ func (v *verification) head(in *ledger.Inspection) {
 	switch head := v.receipt.Head; {
 	case head == nil:
 		fault = "the organization's head is missing"
-	case !head.Authentic(v.receipts.keys):
+	case !v.receipts.sound.authentic(head, v.receipts.keys):
 		fault = "the organization's head fails its authenticator"
 	case head.Count < v.receipt.Sequence:
 		fault = fmt.Sprintf("the head counts %d receipts, and this is number %d", head.Count, v.receipt.Sequence)

@@ -4,7 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"hash"
-	"math"
+
+	"golang.org/x/crypto/blake2b"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -23,8 +24,17 @@ const (
 	soundChainBytes = 100
 )
 
-// rowHash hashes rows in the order in which they are read. A nil rowHash hashes nothing.
+// rowHash hashes rows in the order in which they are read. A nil rowHash hashes nothing. The hash is
+// BLAKE2b, which takes a quarter of the time of SHA-256 on a processor without instructions for it.
 type rowHash struct{ hash.Hash }
+
+func newRowHash() *rowHash {
+	h, err := blake2b.New256(nil)
+	if err != nil {
+		panic(err) // it refuses only long keys
+	}
+	return &rowHash{h}
+}
 
 // fields hashes the fields of a row, each with its length, so that no two rows have the same bytes.
 // A nil field differs from an empty one.
@@ -85,17 +95,17 @@ func (h *rowHash) sum() (sum [32]byte) {
 
 // hashRows reads what a full check reads, in the same order, and only hashes it.
 func (a *chainAudit) hashRows(ctx context.Context, sealed *sealedChain, size *extent) error {
-	record, err := a.store.Chain(ctx, sealed.chain)
+	rows, err := a.store.ReadChain(ctx, a.org.ID, sealed.chain)
 	if err != nil {
 		return err
 	}
-	size.rows.chain(record)
-	addenda, err := a.store.Addenda(ctx, sealed.chain, math.MinInt64, math.MaxInt64)
+	size.rows.chain(rows.Chain)
+	addenda, err := rows.Addenda(ctx)
 	if err != nil {
 		return err
 	}
 	size.rows.addenda(addenda)
-	err = a.store.EachPage(ctx, sealed.chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
+	err = rows.EachPage(ctx, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
 			size.rows.event(event)
 			if err := size.add(len(event.Body) + len(event.Payload) + len(event.Redactions)); err != nil {
@@ -107,7 +117,7 @@ func (a *chainAudit) hashRows(ctx context.Context, sealed *sealedChain, size *ex
 	if err != nil {
 		return err
 	}
-	records, err := a.approvalRecords(ctx, sealed.chain)
+	records, err := rows.Approvals(ctx)
 	size.rows.approvals(records)
 	return err
 }

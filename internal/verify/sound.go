@@ -7,17 +7,25 @@ import (
 	"countersign/internal/ledger"
 )
 
-// soundReceipts caches receipts that were found sound, byte for byte. Identical bytes are sound
-// again, so a popular receipt is read each time but hashed only once. A receipt that differs in any
-// way is inspected again.
+// soundReceipts caches receipts and heads that were found sound, byte for byte. Identical bytes are
+// sound again, so a popular receipt is read each time but hashed only once. A receipt or head that
+// differs in any way is inspected again.
 type soundReceipts struct {
 	receipts *cache.Cache[ledger.ReceiptID, *soundReceipt]
+	heads    *cache.Cache[ledger.OrgID, *ledger.Head]
 }
 
-const maxSoundReceipts = 16 << 20 // bytes
+// Sizes of the caches, in bytes.
+const (
+	maxSoundReceipts = 16 << 20
+	maxSoundHeads    = 1 << 20
+	soundHeadBytes   = 150
+)
 
 func newSoundReceipts() soundReceipts {
-	return soundReceipts{cache.New[ledger.ReceiptID, *soundReceipt](maxSoundReceipts)}
+	return soundReceipts{
+		cache.New[ledger.ReceiptID, *soundReceipt](maxSoundReceipts), cache.New[ledger.OrgID, *ledger.Head](maxSoundHeads),
+	}
 }
 
 type soundReceipt struct {
@@ -42,4 +50,16 @@ func (s *soundReceipts) inspect(r *ledger.StoredReceipt, slug string, keys ledge
 		s.receipts.Put(r.ID, &soundReceipt{receipt: r, slug: slug, inspection: in}, len(r.Body))
 	}
 	return in
+}
+
+// authentic is head.Authentic with a cache. It may keep the head, which must not be modified.
+func (s *soundReceipts) authentic(head *ledger.Head, keys ledger.Keys) bool {
+	if known, ok := s.heads.Get(head.Org); ok && known.Equal(head) {
+		return true
+	}
+	if !head.Authentic(keys) {
+		return false
+	}
+	s.heads.Put(head.Org, head, soundHeadBytes)
+	return true
 }

@@ -14,7 +14,7 @@ const selectChains = `select ` + chainColumns + ` from chains c join chain_state
 
 // Chain implements store.Reader.
 func (s *Store) Chain(ctx context.Context, id ledger.ChainID) (*store.ChainRecord, error) {
-	return one(ctx, s, "chain", selectChains+`where c.id = $1 and s.org_id = c.org_id`, []any{bytesOf(id.UUID)}, readChain)
+	return one(ctx, s, "chain", chainByID, []any{bytesOf(id.UUID)}, readChain)
 }
 
 // Chains implements store.Reader.
@@ -130,6 +130,39 @@ func (s *Store) Addenda(ctx context.Context, chain ledger.ChainID, from, to int6
 	return list(ctx, s, "addenda",
 		`select `+addendumColumns+` from addenda a where a.chain_id = $1 and a.sequence between $2 and $3 order by a.position`,
 		[]any{bytesOf(chain.UUID), from, to}, readAddendum)
+}
+
+// The rows of a chain, for ChainRows.
+const (
+	chainByID        = selectChains + `where c.id = $1 and s.org_id = c.org_id`
+	addendaOfChain   = `select ` + addendumColumns + ` from addenda a where a.chain_id = $1 order by a.position limit $2`
+	eventsOfChain    = selectEvents + `where e.chain_id = $1 order by e.sequence limit $2`
+	approvalsOfChain = selectApprovals + `where org_id = $1 and chain_id = $2 order by requested_at desc, id desc limit $3`
+)
+
+// ChainRows implements store.Reader, in one round trip.
+func (s *Store) ChainRows(ctx context.Context, org ledger.OrgID, chain ledger.ChainID, limit int) (*store.ChainRows, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	found := new(store.ChainRows)
+	rt, most := new(roundTrip), intParameter(int64(limit))
+	fetch(rt, chainByID, readChain, func(c *store.ChainRecord) { found.Chain = c }, chain.UUID[:])
+	fetch(rt, addendaOfChain, readAddendum, func(a *ledger.Addendum) { found.Addenda = append(found.Addenda, a) }, chain.UUID[:], most)
+	fetch(rt, eventsOfChain, readEvent, func(e *ledger.StoredEvent) { found.Events = append(found.Events, e) }, chain.UUID[:], most)
+	fetch(rt, approvalsOfChain, readApproval, func(a *store.ApprovalRecord) { found.Approvals = append(found.Approvals, a) }, org.UUID[:], chain.UUID[:], most)
+	err = s.resetIfGone(explain("chain", rt.run(ctx, conn.Conn())))
+	if err == nil && found.Chain == nil {
+		err = fmt.Errorf("chain: %w", store.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // chainPage bounds the chains that a scan of events holds in memory, with their states.

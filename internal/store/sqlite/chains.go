@@ -10,7 +10,7 @@ import (
 
 // Chain implements store.Reader.
 func (s *Store) Chain(ctx context.Context, id ledger.ChainID) (*store.ChainRecord, error) {
-	return readOne(ctx, s, "SELECT "+chainColumns+chainTables+"WHERE c.id = ?", []any{id.UUID[:]}, scanChainOnly)
+	return readOne(ctx, s, chainByID, []any{id.UUID[:]}, scanChainOnly)
 }
 
 // uncompletedTables finds chains by their status first. SQLite would otherwise read all
@@ -65,6 +65,58 @@ func (s *Store) Addenda(ctx context.Context, chain ledger.ChainID, from, to int6
 	return readAll(ctx, s, query, []any{chain.UUID[:], from, to}, func(r row) (*ledger.Addendum, error) {
 		return scanAddendum(r, chain)
 	})
+}
+
+// The rows of a chain, by its number.
+const (
+	chainByID        = "SELECT " + chainColumns + chainTables + "WHERE c.id = ?"
+	addendaOfChain   = "SELECT " + addendumColumns + " FROM addenda WHERE chain_no = ? ORDER BY position LIMIT ?"
+	eventsOfChain    = "SELECT " + eventColumns + " FROM events WHERE chain_no = ? ORDER BY sequence LIMIT ?"
+	approvalsOfChain = "SELECT " + approvalColumns + ` FROM approvals WHERE chain_id = ? AND +org_id = ?
+		ORDER BY requested_at DESC, id DESC LIMIT ?`
+)
+
+// ChainRows implements store.Reader. The statements share a transaction, because beginning
+// one costs as much as a lookup.
+func (s *Store) ChainRows(ctx context.Context, org ledger.OrgID, chain ledger.ChainID, limit int) (*store.ChainRows, error) {
+	conn, err := s.readers.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.readers.release(conn)
+	if err := conn.exec("BEGIN"); err != nil {
+		return nil, classify(err)
+	}
+	rows, err := conn.chainRows(org, chain, int64(limit))
+	if endErr := conn.exec("ROLLBACK"); err == nil {
+		err = endErr
+	}
+	return rows, classify(err)
+}
+
+func (c *connection) chainRows(org ledger.OrgID, chain ledger.ChainID, limit int64) (*store.ChainRows, error) {
+	found := new(store.ChainRows)
+	var no int64
+	err := c.query(chainByID, []any{chain.UUID[:]}, func(r row) (err error) {
+		found.Chain, no, err = scanChain(r)
+		return err
+	})
+	if err == nil && found.Chain == nil {
+		err = store.ErrNotFound
+	}
+	if err == nil {
+		found.Addenda, err = all(c, addendaOfChain, []any{no, limit}, func(r row) (*ledger.Addendum, error) { return scanAddendum(r, chain) })
+	}
+	if err == nil {
+		found.Events, err = all(c, eventsOfChain, []any{no, limit}, func(r row) (*ledger.StoredEvent, error) { return scanEvent(r, chain) })
+	}
+	if err == nil {
+		found.Approvals, err = all(c, approvalsOfChain, []any{chain.UUID[:], org.UUID[:], limit}, scanApproval)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // Chains without a state, and states without a chain: an audit must see what is left

@@ -30,6 +30,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 
 		SigningKeys: make(map[ledger.OrgID][]*store.SigningKeyRecord),
 
+		Epoch:        tx.cache.epoch,
 		EventsAfter:  tx.eventsAfter,
 		AddendaAfter: tx.addendaAfter,
 		ActsAfter:    tx.actsAfter,

@@ -120,8 +120,19 @@ func readOne[T any](ctx context.Context, s *Store, query string, args []any, sca
 
 // readAll reads a list.
 func readAll[T any](ctx context.Context, s *Store, query string, args []any, scan func(row) (T, error)) ([]T, error) {
+	conn, err := s.readers.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.readers.release(conn)
+	found, err := all(conn, query, args, scan)
+	return found, classify(err)
+}
+
+// all is readAll on a given connection.
+func all[T any](conn *connection, query string, args []any, scan func(row) (T, error)) ([]T, error) {
 	var found []T
-	err := s.read(ctx, query, args, func(r row) error {
+	err := conn.query(query, args, func(r row) error {
 		one, err := scan(r)
 		if err == nil {
 			found = append(found, one)

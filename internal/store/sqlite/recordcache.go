@@ -15,6 +15,7 @@ import (
 // transaction uses them, which holds Store.mu.
 type recordCache struct {
 	version int64 // data_version of the writing connection when the cache was last valid
+	epoch   int64 // Loaded.Epoch: how often the cache was cleared
 	chains  *cache.Cache[ledger.ChainID, cachedChain]
 	orgs    *cache.Cache[ledger.OrgID, *ledger.Organization]
 	ends    *cache.Cache[ledger.OrgID, *ledger.ActLog] // ends of audit logs
@@ -45,6 +46,7 @@ func keySize(key *ledger.KeyRecord) int {
 
 func newRecordCache() *recordCache {
 	return &recordCache{
+		epoch:  1,
 		chains: cache.New[ledger.ChainID, cachedChain](chainCacheBytes),
 		orgs:   cache.New[ledger.OrgID, *ledger.Organization](orgCacheBytes),
 		ends:   cache.New[ledger.OrgID, *ledger.ActLog](endCacheBytes),
@@ -118,6 +120,7 @@ func (r *recordCache) putChain(tx *transaction, record store.ChainRecord) {
 // clear empties the cache, after a commit with an unknown outcome and after commits of
 // other connections. Writes other than Transact drop the records that they change.
 func (r *recordCache) clear() {
+	r.epoch++
 	r.chains.Clear()
 	r.orgs.Clear()
 	r.ends.Clear()

@@ -23,6 +23,7 @@ var loadCases = []testCase{
 	{name: "events after a sequence are read in order", run: readsEventsAfter},
 	{name: "addenda after a position are read in order", run: readsAddendaAfter},
 	{name: "a revoked key is loaded with its moment", run: loadsRevokedKey},
+	{name: "the epoch tells of commits from elsewhere", run: epochTellsOfOthers},
 }
 
 // look runs a read-only transaction.
@@ -284,4 +285,35 @@ func loadsRevokedKey(t *testing.T, w *world) {
 			t.Error("the revoked key is still active")
 		}
 	})
+}
+
+// epochTellsOfOthers: the epoch of a store that has one stays the same while only this handle
+// writes, and differs after every commit of another handle, whatever it wrote.
+func epochTellsOfOthers(t *testing.T, w *world) {
+	t.Helper()
+	epoch := func() (epoch int64) {
+		t.Helper()
+		w.look(t, &store.Needs{}, func(loaded *store.Loaded) { epoch = loaded.Epoch })
+		return epoch
+	}
+	m := w.join(t)
+	seen := map[int64]bool{epoch(): true}
+	for range 3 {
+		before := epoch()
+		w.openChains(t, m, 2)
+		assertEqual(t, "epoch after the handle's own commits", epoch(), before)
+	}
+	if epoch() == 0 {
+		return // the store cannot tell
+	}
+	for range 3 {
+		if err := w.addKey(t.Context(), w.open(t), w.newKey(m.org.ID)); err != nil {
+			t.Fatalf("add a key: %v", err)
+		}
+		if now := epoch(); seen[now] {
+			t.Errorf("epoch %d was seen before another handle committed", now)
+		} else {
+			seen[now] = true
+		}
+	}
 }

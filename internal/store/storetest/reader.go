@@ -16,6 +16,7 @@ var readerCases = []testCase{
 	{name: "a chain's status moves between the lists", run: statusMovesLists},
 	{name: "events are listed by sequence", run: listsEvents},
 	{name: "addenda are listed by position", run: listsAddenda},
+	{name: "a chain is read with the first of its rows", run: readsChainRows},
 	{name: "chains are scanned in order of id", run: scansChains},
 	{name: "a scan of many chains sees each once", run: scansManyChains, unaudited: true},
 	{name: "a visitor's error ends a scan of chains", run: visitorEndsChainScan},
@@ -26,6 +27,7 @@ func unknownIsNotFound(t *testing.T, w *world) {
 	open := w.openChain(t, m)
 	reads := map[string]func() error{
 		"chain":                    func() error { _, err := w.Chain(t.Context(), w.chainID()); return err },
+		"rows of a chain":          func() error { _, err := w.ChainRows(t.Context(), m.org.ID, w.chainID(), 10); return err },
 		"receipt":                  func() error { _, err := w.Receipt(t.Context(), w.receiptID()); return err },
 		"receipt of unknown chain": func() error { _, err := w.ReceiptOfChain(t.Context(), w.chainID()); return err },
 		"receipt of open chain":    func() error { _, err := w.ReceiptOfChain(t.Context(), open); return err },
@@ -184,6 +186,27 @@ func listsAddenda(t *testing.T, w *world) {
 			got = append(got, addendum.Position)
 		}
 		assertEqual(t, "positions", got, test.want)
+	}
+}
+
+func readsChainRows(t *testing.T, w *world) {
+	m, other := w.join(t), w.join(t)
+	w.ask(t, m, 2)
+	chain := w.ask(t, m, 3)[0].Chain
+	for _, sequence := range []int64{3, 1, 2} {
+		w.mustReport(t, chain, sequence, ledger.Unknown)
+	}
+	for _, limit := range []int{1, 3, 10} {
+		want := &store.ChainRows{
+			Chain:     must[*store.ChainRecord](t)(w.Chain(t.Context(), chain)),
+			Addenda:   must[[]*ledger.Addendum](t)(w.Addenda(t.Context(), chain, 1, 3))[:min(limit, 3)],
+			Events:    must[[]*ledger.StoredEvent](t)(w.Events(t.Context(), chain, 0, limit)),
+			Approvals: must[[]*store.ApprovalRecord](t)(w.Approvals(t.Context(), store.ApprovalQuery{Org: m.org.ID, Chain: &chain, Limit: limit})),
+		}
+		assertEqual(t, "rows", must[*store.ChainRows](t)(w.ChainRows(t.Context(), m.org.ID, chain, limit)), want)
+	}
+	if rows := must[*store.ChainRows](t)(w.ChainRows(t.Context(), other.org.ID, chain, 10)); len(rows.Approvals) != 0 {
+		t.Errorf("%d approvals of another organization", len(rows.Approvals))
 	}
 }
 
