@@ -135,6 +135,9 @@ var packages = map[string]rule{
 		may:    []string{"keyring", "ledger", "notify", "service", "store", "verify"},
 		reason: "tests of the service and of its front ends start from it, so it knows no front end",
 	},
+	"browsertest": {
+		reason: "it opens a browser and knows nothing of the pages",
+	},
 	"nightly": {
 		reason: "it counts and knows nothing of what",
 	},

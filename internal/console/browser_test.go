@@ -5,17 +5,15 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"countersign/internal/browsertest"
 	"countersign/internal/ledger"
 )
-
-const chromium = "/usr/bin/chromium"
 
 // tab is a real browser's tab, with everything that its console said.
 type tab struct {
@@ -23,54 +21,15 @@ type tab struct {
 	console func(yield func(chromedp.ConsoleMessage, error) bool)
 }
 
-// elsewhere is a name for this machine that a browser trusts no more than any
-// other host's.
-const elsewhere = "console.test"
-
-// chrome is the browser that the tests of this process share. Starting it takes longer than
-// most of them.
-var chrome struct {
-	start sync.Once
-	ctx   context.Context
-	err   error
-	stop  context.CancelFunc // nil where it was not started
-}
-
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if chrome.stop != nil {
-		chrome.stop()
-	}
+	browsertest.Stop()
 	os.Exit(code)
 }
 
-// startBrowser is called once, and makes a browser with an empty tab of its own.
-func startBrowser() {
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
-		// No other host is to be reached, by the pages or by the browser itself.
-		chromedp.Flag("host-resolver-rules", "MAP "+elsewhere+" 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
-	)
-	ctx, closeAllocator := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, closeBrowser := chromedp.NewContext(ctx)
-	chrome.ctx, chrome.err = ctx, chromedp.Do(ctx)
-	chrome.stop = func() { closeBrowser(); closeAllocator() }
-}
-
-// openTab opens a tab that shares no cookie, storage or cache with those of other tests.
 func openTab(t *testing.T) *tab {
 	t.Helper()
-	if _, err := os.Stat(chromium); err != nil {
-		t.Fatalf("this test needs %s, which make test installs: %v", chromium, err)
-	}
-	if chrome.start.Do(startBrowser); chrome.err != nil {
-		t.Fatalf("start %s: %v", chromium, chrome.err)
-	}
-	ctx, closeTab := chromedp.NewContext(chrome.ctx, chromedp.WithNewBrowserContext())
-	t.Cleanup(closeTab)
-	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
-	t.Cleanup(stop)
+	ctx := browsertest.Open(t, 5*time.Minute)
 	return &tab{ctx: ctx, console: chromedp.Console(ctx)}
 }
 
@@ -209,7 +168,7 @@ func TestBrowserSignsInOverPlainHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := openTab(t)
-	b.do(t, chromedp.Navigate("http://"+elsewhere+":"+address.Port()+"/sign-in#"+w.link(t, w.acme, ledger.RoleAdmin)), chromedp.WaitVisible(chromedp.ID("ready")))
+	b.do(t, chromedp.Navigate("http://"+browsertest.Elsewhere+":"+address.Port()+"/sign-in#"+w.link(t, w.acme, ledger.RoleAdmin)), chromedp.WaitVisible(chromedp.ID("ready")))
 	if ask[bool](t, b, "isSecureContext") {
 		t.Fatal("the browser trusts this address, so the test shows nothing")
 	}

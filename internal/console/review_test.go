@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"countersign/internal/browsertest"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -123,7 +124,7 @@ func TestBrowserFollowsALinkFromElsewhere(t *testing.T) {
 	}
 	b := openTab(t)
 	b.signIn(t, w, ledger.RoleMember)
-	b.do(t, chromedp.Navigate("http://"+elsewhere+":"+address.Port()+"/check"))
+	b.do(t, chromedp.Navigate("http://"+browsertest.Elsewhere+":"+address.Port()+"/check"))
 	ask[bool](t, b, `(() => { const a = document.createElement("a"); a.id = "mail"; a.href = "`+w.server.URL+page(asked.ID)+`"; a.textContent = "open"; document.querySelector("main").prepend(a); return true })()`)
 	b.follow(t, chromedp.Click(chromedp.ID("mail")), page(asked.ID))
 	b.says(t, "send_payment", "Approve")

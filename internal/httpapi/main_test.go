@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"countersign/internal/browsertest"
 )
 
 // planted begins every text that the tests send where a caller could put a
@@ -44,6 +46,7 @@ func (b *logBuffer) String() string {
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(capturing))
 	code := m.Run()
+	browsertest.Stop()
 	log := captured.String()
 	for _, line := range leaks(log) {
 		fmt.Fprintln(os.Stderr, "--- FAIL: a log line holds what must never be logged:", line)

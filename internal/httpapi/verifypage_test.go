@@ -23,14 +23,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"countersign/internal/browsertest"
 	"countersign/internal/httpapi"
 	"countersign/internal/service"
 )
-
-const chromium = "/usr/bin/chromium"
-
-// elsewhere is a name for this machine that a browser trusts no more than any other host's.
-const elsewhere = "verifier.test"
 
 // tab is a real browser's tab, with everything that its console said.
 type tab struct {
@@ -40,25 +36,11 @@ type tab struct {
 
 func openTab(t *testing.T) *tab {
 	t.Helper()
-	if _, err := os.Stat(chromium); err != nil {
-		t.Fatalf("this test needs %s, which make test installs: %v", chromium, err)
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
-		// No other host is to be reached, by the pages or by the browser itself.
-		chromedp.Flag("host-resolver-rules", "MAP "+elsewhere+" 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
-	)
 	limit := 2 * time.Minute
 	if os.Getenv(vectorsVariable) != "" {
 		limit = time.Hour
 	}
-	ctx, stop := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(stop)
-	ctx, closeBrowser := chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(closeBrowser)
-	ctx, closeTab := chromedp.NewContext(ctx)
-	t.Cleanup(closeTab)
+	ctx := browsertest.Open(t, limit)
 	return &tab{ctx: ctx, console: chromedp.Console(ctx)}
 }
 
@@ -468,7 +450,7 @@ func TestVerifierPageWithoutCryptography(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := openTab(t)
-	b.do(t, chromedp.Navigate("http://"+elsewhere+":"+address.Port()+"/verify"))
+	b.do(t, chromedp.Navigate("http://"+browsertest.Elsewhere+":"+address.Port()+"/verify"))
 	if ask[bool](t, b, "isSecureContext") {
 		t.Fatal("the browser trusts this address, so the test shows nothing")
 	}
