@@ -87,7 +87,7 @@ func TestAnchorsFromServer(t *testing.T) {
 }
 
 // A root that is taken out is not believed from the next start on, and what it stamped
-// has failed; with the root put back, alone and without an authority to ask, it holds
+// has failed; with the root restored, alone and without an authority to ask, it holds
 // again.
 //
 //countersign:race

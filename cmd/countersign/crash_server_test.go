@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,14 +57,22 @@ type crashServer struct {
 	exit      error
 }
 
+// startCrashServer passes the address of a database in the environment: it has a password, and
+// every process can read a command line.
 func startCrashServer(ctx context.Context, args ...string) (*crashServer, error) {
-	return launchCrashServer(ctx, exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...))
+	environment := crashEnvironment()
+	if at := slices.Index(args, "--database"); at >= 0 {
+		environment = append(environment, "COUNTERSIGN_DATABASE="+args[at+1])
+		args = slices.Delete(slices.Clone(args), at, at+2)
+	}
+	command := exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	command.Env = environment
+	return launchCrashServer(ctx, command)
 }
 
-// launchCrashServer runs a command that becomes a server.
+// launchCrashServer runs a command that becomes a server, in an environment of crashEnvironment.
 func launchCrashServer(ctx context.Context, command *exec.Cmd) (*crashServer, error) {
 	s := &crashServer{command: command, log: newCrashLog(), exited: make(chan struct{})}
-	s.command.Env = crashEnvironment()
 	s.command.Stdout, s.command.Stderr = &s.stdout, s.log
 	if _, err := s.command.StdinPipe(); err != nil {
 		return nil, err

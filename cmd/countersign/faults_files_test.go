@@ -12,7 +12,7 @@ import (
 )
 
 // What happens to the files beside the database while a server runs shows in its log and
-// in /readyz, by the file's own name, and clears when the file is put back. The server
+// in /readyz, by the file's own name, and clears when the file is restored. The server
 // goes on meanwhile.
 //
 //countersign:race

@@ -24,7 +24,9 @@ func TestPollsLockNobodyOut(t *testing.T) {
 	if err := f.stop(); err != nil {
 		t.Fatal(err)
 	}
-	limited, err := launchCrashServer(t.Context(), exec.Command("prlimit", "--nofile=512:512", os.Args[0], "serve", "--listen", "127.0.0.1:0", "--data", folder))
+	command := exec.Command("prlimit", "--nofile=512:512", os.Args[0], "serve", "--listen", "127.0.0.1:0", "--data", folder)
+	command.Env = crashEnvironment()
+	limited, err := launchCrashServer(t.Context(), command)
 	if err != nil {
 		t.Fatal(err)
 	}

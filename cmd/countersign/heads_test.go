@@ -36,14 +36,14 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-// snapshot is the database of a stopped server as it is now: put back later, it has
+// snapshot is the database of a stopped server as it is now: restored later, it has
 // gone back in time.
 func snapshot(t *testing.T, s *testStore) func() *testStore {
 	t.Helper()
 	if s.Kind == "sqlite" {
 		copied := filepath.Join(t.TempDir(), "copy.db")
 		succeed(t, s.args("backup", copied)...)
-		return func() *testStore { putBack(t, s, copied); return s }
+		return func() *testStore { rollBack(t, s, copied); return s }
 	}
 	fresh := newPostgres(t, s.Copy(t))
 	fresh.flags[1], fresh.folder = s.folder, s.folder
@@ -98,15 +98,15 @@ func loseHeads(t *testing.T, s *testStore, older bool) {
 	rival := server.client(succeed(t, s.args("orgs", "create", "rival")...))
 	admin.seal(t)
 	server.stop(t)
-	putBack, putMarksBack := snapshot(t, s), keepMarks(t, s)
+	rollBack, restoreMarks := snapshot(t, s), keepMarks(t, s)
 	server = start(t, s.flags...)
 	server.client(admin.key).seal(t)
 	server.stop(t)
 	if older {
 		// With the marks of the transparency log: if they were left, they would know of the
 		// second receipt, and the audit would find a rollback.
-		s = putBack()
-		putMarksBack()
+		s = rollBack()
+		restoreMarks()
 	}
 	remove(t, s.headsFile())
 
@@ -280,7 +280,7 @@ func TestCopiesThatWereServedApart(t *testing.T) {
 	})
 }
 
-// Whoever changes, removes or puts back the row that names the ledger gains nothing by
+// Whoever changes, removes or rolls back the row that names the ledger gains nothing by
 // it, and is named.
 //
 //countersign:race

@@ -628,7 +628,7 @@ func (s *testStore) copyStore(t *testing.T) (restore func() *testStore) {
 	copied := filepath.Join(t.TempDir(), "copy.db")
 	succeed(t, s.args("backup", copied)...)
 	return func() *testStore {
-		putBack(t, s, copied)
+		rollBack(t, s, copied)
 		return s
 	}
 }
@@ -652,7 +652,7 @@ func keepFiles(t *testing.T, folder string, names ...string) (restore func()) {
 }
 
 // A server that is killed and finds an older copy of its database seals and signs nothing more,
-// however often it is started. If its files were put back with the database, it cannot know,
+// however often it is started. If its files were rolled back with the database, it cannot know,
 // and signs another history: that one the witness refuses, and so do readers who ask for it.
 //
 //countersign:norace its servers are processes

@@ -38,7 +38,7 @@ func published(t *testing.T, s *testStore, admin *client, org string) (c tlog.Ch
 }
 
 // A server signs each organization's log, under the name that it was given, and the command
-// line prints the key that opens it. A database that is put back is not signed, and
+// line prints the key that opens it. A database that is rolled back is not signed, and
 // accepting it begins another log.
 //
 //countersign:race
@@ -65,12 +65,12 @@ func TestLogOfAServer(t *testing.T) {
 	admin.seal(t)
 	covers(admin, 2)
 	server.stop(t)
-	putBack(t, s, copied)
+	rollBack(t, s, copied)
 
 	server = start(t, s.flags...)
 	admin = server.client(admin.key)
 	if c, ok := published(t, s, admin, "default"); !ok || c != first {
-		t.Errorf("the log that was put back is %+v", c)
+		t.Errorf("the log that was rolled back is %+v", c)
 	}
 	succeed(t, s.args("rollback", "accept", "--yes")...)
 	servicetest.Eventually(t, "another log begins", func() bool {

@@ -137,7 +137,7 @@ func checkRestoration(t *testing.T, answer *operate.RestoreAnswer, parent uuid.U
 }
 
 // The database that a restore replaces is kept, and served elsewhere it is another
-// ledger than the restored one. A row that names the ledger from before, put back, lets
+// ledger than the restored one. An older row that names the ledger from before lets
 // no server start.
 //
 //countersign:race

@@ -11,12 +11,12 @@ import (
 	"countersign/internal/servicetest"
 )
 
-// An open chain that is put back while the server does not run, with no receipt sealed
+// An open chain that is rolled back while the server does not run, with no receipt sealed
 // since, is named by audit, doctor and rollback list, and refused by the server, until an
 // operator accepts it beside the running server.
 //
 //countersign:race
-func TestOpenChainThatWasPutBack(t *testing.T) {
+func TestOpenChainThatWasRolledBack(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
 	server := start(t, s.flags...)
@@ -31,9 +31,9 @@ func TestOpenChainThatWasPutBack(t *testing.T) {
 	server.stop(t)
 	succeed(t, s.args("audit")...)
 	if out := succeed(t, s.args("rollback", "list")...); out != "" {
-		t.Errorf("with nothing put back: %s", out)
+		t.Errorf("with nothing rolled back: %s", out)
 	}
-	putBack(t, s, copied)
+	rollBack(t, s, copied)
 
 	refuse(t, cli.ExitFailed, chain, s.args("audit")...)
 	refuse(t, cli.ExitFailed, "✗ rollback", s.args("doctor")...)

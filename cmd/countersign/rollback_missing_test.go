@@ -106,7 +106,7 @@ func TestOrganizationMadeAfterTheCopy(t *testing.T) {
 	succeed(t, s.args("backup", copied)...)
 	server.client(succeed(t, s.args("orgs", "create", "late")...)).seal(t)
 	server.stop(t)
-	putBack(t, s, copied)
+	rollBack(t, s, copied)
 	found := decode[operate.AuditResult](t, refuse(t, cli.ExitFailed, "late", s.args("audit", "--json", "--org", "late")...).out)
 	if len(found.Organizations) != 1 || found.Organizations[0].Organization != "late" {
 		t.Errorf("the audit found %+v", found)

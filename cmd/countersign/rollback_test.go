@@ -15,8 +15,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// putBack stops nothing: it replaces a stopped server's database by an older copy.
-func putBack(t *testing.T, s *testStore, copied string) {
+// rollBack stops nothing: it replaces a stopped server's database by an older copy.
+func rollBack(t *testing.T, s *testStore, copied string) {
 	t.Helper()
 	database := filepath.Join(s.folder, "countersign.db")
 	for _, file := range []string{database + "-wal", database + "-shm"} {
@@ -52,7 +52,7 @@ func (c *client) open(t *testing.T) string {
 // person accepts the loss.
 //
 //countersign:race
-func TestDatabaseThatWasPutBack(t *testing.T) {
+func TestDatabaseThatWasRolledBack(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
 	server := start(t, s.flags...)
@@ -67,7 +67,7 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 	if r := execute(t, s.args("rollback", "accept", "--yes")...); r.code != 0 || !strings.Contains(r.err, "nothing to accept") {
 		t.Errorf("with nothing to accept: %+v", r)
 	}
-	putBack(t, s, copied)
+	rollBack(t, s, copied)
 
 	found := decode[operate.AuditResult](t, refuse(t, cli.ExitFailed, string(ledger.CheckRollback), s.args("audit", "--json")...).out)
 	if found.Status != verify.AuditBroken || found.Organizations[0].Break.Check != ledger.CheckRollback {
@@ -130,7 +130,7 @@ func TestLedgerThatWasEmptied(t *testing.T) {
 	succeed(t, s.args("backup", copied)...)
 	admin.seal(t)
 	server.stop(t)
-	putBack(t, s, copied)
+	rollBack(t, s, copied)
 	refuse(t, cli.ExitFailed, string(ledger.CheckRollback), s.args("audit")...)
 	accepted := decode[[]verify.Rollback](t, succeed(t, s.args("rollback", "accept", "--yes", "--org", "default", "--json")...))
 	if len(accepted) != 1 || accepted[0].Organization != "default" || accepted[0].Acknowledged != 1 || accepted[0].Stored != 0 || accepted[0].Missing {

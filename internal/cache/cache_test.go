@@ -40,7 +40,7 @@ func TestWhatIsUsedStays(t *testing.T) {
 	expect(t, c, -1, false)
 }
 
-// What is taken out and put back, over and over, takes no more room than once.
+// What is removed and added again, over and over, takes no more room than once.
 func TestTakeGivesRoomBack(t *testing.T) {
 	t.Parallel()
 	c := newCache()

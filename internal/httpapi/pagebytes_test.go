@@ -49,7 +49,7 @@ func checkLargePayloads(t *testing.T, s *stack) {
 // A chain is large by the domains that it has contacted, and so is its receipt.
 func checkLargeChains(t *testing.T, s *stack) {
 	t.Helper()
-	const many, actions, each = 36, 10, 99 // a chain keeps 1000 domains, an action 100
+	const many, actions, each = 16, 10, 99 // a chain keeps 1000 domains, an action 100
 	var events []string
 	for n := range actions {
 		payload, err := json.Marshal(map[string]any{"urls": longDomains("https://", n*each, each)})
@@ -84,7 +84,7 @@ func longDomains(prefix string, from, many int) []string {
 // An act is as large as the settings that it changed.
 func checkLargeActs(t *testing.T, s *stack) {
 	t.Helper()
-	const many, most = 14, 1000 // as many agents as a list takes, and as long as they can be
+	const many, most = 4, 1000 // as many agents as a list takes, and as long as they can be
 	for n := range many {
 		agents := make([]string, most)
 		for i := range agents {

@@ -21,6 +21,10 @@ type database struct {
 	direct     *sql.DB
 	tables     string              // finds a query for each table that writes its rows as texts
 	everything *sql.Stmt           // all of those as one
+	changes    string              // finds a text that is another one after every change
+	changed    *sql.Stmt           // changes, prepared
+	dumped     string              // by the last dump
+	dumpedAt   string              // what changes found before it
 	edit       string              // replaces a receipt's body
 	ofChain    string              // finds the rows of a chain by its id
 	numbered   bool                // parameters have numbers
@@ -57,7 +61,9 @@ func openDatabase(t *testing.T, db *testdb.Database) *database {
 			store: db.Open(t), direct: db.Direct(t),
 			tables: `SELECT 'SELECT ''' || s.name || ' '' || ' || group_concat('quote("' || c.name || '")', ' || '','' || ') || ' FROM ' || s.name
 			FROM sqlite_schema s, pragma_table_info(s.name) c WHERE s.type = 'table' GROUP BY s.name`,
-			edit: "UPDATE receipts SET body = ? WHERE id = ?", ofChain: "chain_no = (SELECT no FROM chains WHERE id = ?)",
+			// The first tells of the changes of other connections, the second of its own.
+			changes: "SELECT data_version || ' ' || total_changes() FROM pragma_data_version",
+			edit:    "UPDATE receipts SET body = ? WHERE id = ?", ofChain: "chain_no = (SELECT no FROM chains WHERE id = ?)",
 			read: "SELECT body FROM receipts WHERE id = ?",
 			id:   func(id uuid.UUID) any { return id[:] },
 		}
@@ -66,24 +72,51 @@ func openDatabase(t *testing.T, db *testdb.Database) *database {
 		// An intruder who owns the database is held up by no foreign key.
 		store: db.Open(t), direct: testdb.OpenSQL(t, db.Driver, testdb.WithParameter(t, db.Source, "session_replication_role", "replica")),
 		tables: "select format('select %L || t::text from %I t', tablename || ' ', tablename) from pg_tables where schemaname = 'public'",
-		edit:   "update receipts set body = $1 where id = $2", ofChain: "chain_id = ?", numbered: true,
+		// Every transaction that changes something on the server moves it on.
+		changes: "select pg_current_wal_insert_lsn()::text",
+		edit:    "update receipts set body = $1 where id = $2", ofChain: "chain_id = ?", numbered: true,
 		read: "select body from receipts where id = $1",
 		id:   func(id uuid.UUID) any { return id.String() },
 	}
 }
 
-// dump is every row of every table, in an order of its own.
+// dump is every row of every table, in an order of its own. What has not changed since the last
+// time is not read again.
 func (d *database) dump(t *testing.T) string {
 	t.Helper()
 	if d.everything == nil {
 		d.everything = d.prepare(t, strings.Join(texts(t, d.prepare(t, d.tables)), " UNION ALL "))
+		d.changed = d.prepare(t, d.changes)
+	}
+	now := texts(t, d.changed)[0]
+	if now == d.dumpedAt {
+		return d.dumped
 	}
 	lines := texts(t, d.everything)
 	if len(lines) == 0 {
 		t.Fatal("nothing is stored")
 	}
 	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	d.dumped, d.dumpedAt = strings.Join(lines, "\n"), now
+	return d.dumped
+}
+
+// A dump has what the service wrote since the last one, and what an intruder changed.
+func TestDumpsHaveEveryChange(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		first := s.database.dump(t)
+		s.open(t, s.acme.agent, `{"name":"new"}`)
+		second := s.database.dump(t)
+		if second == first {
+			t.Error("the dump lacks what the service wrote")
+		}
+		if _, err := s.database.direct.ExecContext(t.Context(), "UPDATE organizations SET name = 'another'"); err != nil {
+			t.Fatal(err)
+		}
+		if s.database.dump(t) == second {
+			t.Error("the dump lacks what the intruder changed")
+		}
+	})
 }
 
 // dumpOf is dump for some tables.

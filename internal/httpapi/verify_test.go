@@ -75,7 +75,7 @@ func TestPublicCheckFindsTampering(t *testing.T) {
 				}
 				s.database.editReceipt(t, *sealed.ReceiptID, func(string) string { return string(sealed.Receipt) })
 				if got := s.get(t, credential{}, path); !bytes.Contains(got.body, []byte(`"valid":true`)) {
-					t.Errorf("put back as it was, the check says %s", got.body)
+					t.Errorf("restored, the check says %s", got.body)
 				}
 			})
 		}

@@ -453,7 +453,7 @@ func TestLateOutcomesThatAreRefused(t *testing.T) {
 		g.kill("stop")
 		denied := g.open("denied")
 		g.record(denied, step(t, "deploy", ""))
-		g.revive()
+		g.deactivateKillSwitch()
 		done := g.open("done")
 		g.record(done, step(t, "look", ""))
 		taken := g.open("taken")

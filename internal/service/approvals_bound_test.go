@@ -66,7 +66,7 @@ func TestAPayloadEditedWhileItWaits(t *testing.T) {
 // when it is restored: neither by a person, nor by its deadline, nor by completing the chain.
 //
 //countersign:race
-func TestAnApprovalPutBack(t *testing.T) {
+func TestAnApprovalRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, approve := range map[string]bool{"approved": true, "denied": false} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestAnApprovalPutBack(t *testing.T) {
 
 // A restored approval cannot be decided again even if the entry about its end is deleted from the
 // chain.
-func TestAnApprovalPutBackWithoutItsEntry(t *testing.T) {
+func TestAnApprovalRolledBackWithoutItsEntry(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("entry")

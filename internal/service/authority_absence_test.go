@@ -48,7 +48,7 @@ func TestHiddenApprovalsPermitNothing(t *testing.T) {
 			"in another chain":   func(s *scene, was, _ row, other any) error { return s.set(&was, "chain_id", other) },
 			"of another opener":  func(s *scene, was, _ row, _ any) error { return s.set(&was, "opened_by", admin.value("id")) },
 			"with another state": func(s *scene, was, _ row, _ any) error { return s.set(&was, "status", "approved") },
-			"put back":           func(s *scene, was, open row, _ any) error { return s.replace(was, open) },
+			"rolled back":        func(s *scene, was, open row, _ any) error { return s.replace(was, open) },
 		}
 		for name, end := range ends {
 			chain := g.open("run")
@@ -67,7 +67,7 @@ func TestHiddenApprovalsPermitNothing(t *testing.T) {
 			end.end(g, hidden)
 			was := find()
 			for how, hide := range hides {
-				if how == "put back" && end.want == ledger.ApprovalPending {
+				if how == "rolled back" && end.want == ledger.ApprovalPending {
 					continue // it is the same row
 				}
 				what := name + ", " + how
@@ -76,7 +76,7 @@ func TestHiddenApprovalsPermitNothing(t *testing.T) {
 					_, err := g.ChainApprovals(t.Context(), caller, chain)
 					checkCode(t, what, err, fault.CodeEvidenceTampered)
 				}
-				if how == "deleted" || how == "in another chain" || how == "put back" {
+				if how == "deleted" || how == "in another chain" || how == "rolled back" {
 					_, err := g.Approvals(t.Context(), g.who.member, service.ApprovalFilter{Chain: &chain, Limit: 9})
 					checkCode(t, what+", listed", err, fault.CodeEvidenceTampered)
 				}

@@ -115,7 +115,7 @@ func TestForgedEntriesDecideNothing(t *testing.T) {
 // again while another approval of its chain is open.
 //
 //countersign:race
-func TestAnApprovalPutBackBesideOneThatWaits(t *testing.T) {
+func TestAnApprovalRolledBackBesideOneThatWaits(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		direct := g.scene()

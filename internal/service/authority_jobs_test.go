@@ -52,7 +52,7 @@ func TestForgedJobsAreNotRun(t *testing.T) {
 		g.hook()
 		scene := g.scene()
 		g.kill("a drill")
-		g.revive()
+		g.deactivateKillSwitch()
 		notices := scene.jobRows(service.JobNotice)
 		if len(notices) != 2 {
 			t.Fatalf("%d notices are queued, want 2", len(notices))
@@ -72,7 +72,7 @@ func TestForgedJobsAreNotRun(t *testing.T) {
 			if waiting != 1 {
 				t.Errorf("%s: %d jobs are buried with the fault", edit, waiting)
 			}
-			// Its place and its fault are put back with it.
+			// Its place and its fault are restored with it.
 			if db.Kind == "postgres" {
 				done(t, scene.exec("UPDATE jobs SET buried = false, held = false, fault = NULL, lease = NULL, leased_until = NULL, attempts = 0"))
 			} else {
@@ -208,7 +208,7 @@ func TestForgedNamesSuppressNothing(t *testing.T) {
 			t.Helper()
 			done(t, scene.update("webhooks SET url = 'http://127.0.0.1:9/his' WHERE id = ?", id))
 			g.kill("a drill")
-			g.revive()
+			g.deactivateKillSwitch()
 			told, _ := g.fanOut()
 			return strings.Count(strings.Join(kindsOf(told), " "), string(notify.LedgerTamperFound))
 		}

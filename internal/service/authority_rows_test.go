@@ -176,7 +176,7 @@ func TestRememberedCallersAreHeldAgainstTheirRows(t *testing.T) {
 			reads, writes := use()
 			done(t, reads)
 			done(t, writes)
-			g.revive()
+			g.deactivateKillSwitch()
 		}
 		var was row
 		for _, r := range scene.rowsOf("api_keys") {

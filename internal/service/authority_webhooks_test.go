@@ -111,7 +111,7 @@ func TestForgedWebhooksAreToldNothing(t *testing.T) {
 				_, err := g.TestWebhook(t.Context(), g.who.admin, shown.ID)
 				checkCode(t, edit+": a test", err, fault.CodeEvidenceTampered)
 			}
-			g.revive()
+			g.deactivateKillSwitch()
 			g.fanOut()
 			if !strings.Contains(edit, "webhooks.org_id") && !strings.Contains(edit, "webhooks.deleted_at") {
 				g.auditFinds(edit, ledger.CheckRegistry)

@@ -32,8 +32,8 @@ func spentBudget(t *testing.T, r *remembering) (chain ledger.ChainID, then table
 
 // counterCrimes are the ways to tamper with a counter in the database.
 var counterCrimes = map[string]func(s *scene, then tables){
-	"put back": func(s *scene, then tables) { s.putBack(then) },
-	"deleted":  func(s *scene, _ tables) { s.putBack(tables{"budget_counters": nil}) },
+	"rolled back": func(s *scene, then tables) { s.rollBack(then) },
+	"deleted":     func(s *scene, _ tables) { s.rollBack(tables{"budget_counters": nil}) },
 	"copied from another's": func(s *scene, _ tables) {
 		now := s.copyOf("budget_counters")
 		rows := now["budget_counters"]
@@ -42,7 +42,7 @@ var counterCrimes = map[string]func(s *scene, then tables){
 			own, others = others, own
 		}
 		now["budget_counters"] = []row{others, others.with(map[string]any{"id": own.value("id"), "value": own.value("value")})}
-		s.putBack(now)
+		s.rollBack(now)
 	},
 	"edited": func(s *scene, _ tables) {
 		now := s.copyOf("budget_counters")
@@ -50,7 +50,7 @@ var counterCrimes = map[string]func(s *scene, then tables){
 			body := strings.Replace(string(asBytes(r.value("body"))), `"spent":"100"`, `"spent":"0"`, 1)
 			now["budget_counters"][i] = r.with(map[string]any{"body": []byte(body)})
 		}
-		s.putBack(now)
+		s.rollBack(now)
 	},
 }
 
@@ -102,7 +102,7 @@ func TestSpentBudgetsStaySpent(t *testing.T) {
 //countersign:race
 func TestCountersAreCountedAnew(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
-		for crime, word := range map[string]string{"put back": "it was put back", "deleted": "is missing"} {
+		for crime, word := range map[string]string{"rolled back": "it was put back", "deleted": "is missing"} {
 			t.Run(crime, func(t *testing.T) {
 				r := remember(t, db.Fresh(t))
 				_, then := spentBudget(t, r)
@@ -144,7 +144,7 @@ func TestApprovalsEndWithoutTheirCounters(t *testing.T) {
 			asked = append(asked, r.record(chain, pay(t, "a", 101, "")).Event.Approval)
 		}
 		done(t, r.chains.Flush())
-		r.direct.putBack(tables{"budget_counters": nil})
+		r.direct.rollBack(tables{"budget_counters": nil})
 		checkCode(t, "an approval", r.decide(r.who.member, asked[0], true), fault.CodeEvidenceTampered)
 		done(t, r.decide(r.who.member, asked[1], false))
 		r.complete(chain)

@@ -37,19 +37,21 @@ func TestNothingShorterThanAcknowledged(t *testing.T) {
 		seed := uint64(time.Now().UnixNano())
 		t.Logf("seed %d", seed)
 		for n := range nightly.Count(12, 2000) / (1 + 3*racing) {
-			h := &shortened{
-				remembering: remember(t, db.Fresh(t)), chance: rand.New(rand.NewPCG(seed, uint64(n))),
-				actions: make(map[ledger.ChainID]int64), waiting: make(map[ledger.ChainID][]ledger.ApprovalID),
-			}
-			h.past = append(h.past, h.direct.copyOf(h.tables()...))
-			for range 10 + h.chance.IntN(25) {
-				h.step()
-				if h.chance.IntN(4) == 0 {
-					h.past = append(h.past, h.direct.copyOf(h.tables()...))
+			passed := t.Run(fmt.Sprint(n), func(t *testing.T) {
+				h := &shortened{
+					remembering: remember(t, db.Fresh(t)), chance: rand.New(rand.NewPCG(seed, uint64(n))),
+					actions: make(map[ledger.ChainID]int64), waiting: make(map[ledger.ChainID][]ledger.ApprovalID),
 				}
-			}
-			h.attack()
-			if t.Failed() {
+				h.past = append(h.past, h.direct.copyOf(h.tables()...))
+				for range 10 + h.chance.IntN(25) {
+					h.step()
+					if h.chance.IntN(4) == 0 {
+						h.past = append(h.past, h.direct.copyOf(h.tables()...))
+					}
+				}
+				h.attack()
+			})
+			if !passed {
 				t.Fatalf("history %d of seed %d", n, seed)
 			}
 		}
@@ -119,7 +121,7 @@ func (h *shortened) attack() {
 			back[table] = rows
 		}
 	}
-	h.direct.putBack(back)
+	h.direct.rollBack(back)
 	if h.chance.IntN(2) == 0 {
 		h.start()
 	}
@@ -132,7 +134,7 @@ func (h *shortened) attack() {
 	}
 	for chain := range moved {
 		if !strings.Contains(named, chain.String()) {
-			h.t.Errorf("the state of the chain %s was put back, and the audit finds %s", chain, named)
+			h.t.Errorf("the state of the chain %s was rolled back, and the audit finds %s", chain, named)
 		}
 	}
 	for range 12 {
@@ -173,7 +175,7 @@ func (h *shortened) attempt(chain ledger.ChainID, moved bool) {
 func (h *shortened) refused(what string, chain ledger.ChainID, moved bool, err error) {
 	h.t.Helper()
 	if moved && err == nil {
-		h.t.Errorf("the state of the chain %s was put back, and %s is taken", chain, what)
+		h.t.Errorf("the state of the chain %s was rolled back, and %s is taken", chain, what)
 	}
 }
 

@@ -102,8 +102,8 @@ func (s *scene) copyOf(names ...string) tables {
 	return copied
 }
 
-// putBack restores tables to a copy, all in one transaction.
-func (s *scene) putBack(copied tables) {
+// rollBack restores tables to a copy, all in one transaction.
+func (s *scene) rollBack(copied tables) {
 	s.t.Helper()
 	tx := must[*sql.Tx](s.t)(s.direct.BeginTx(s.t.Context(), nil))
 	exec := func(query string, args ...any) {
@@ -190,7 +190,7 @@ func TestOpenChainsCannotBeShortened(t *testing.T) {
 				done(t, r.chains.Flush())
 				newest := r.direct.copyOf(chainTables...)
 				r.checkClean(0)
-				r.direct.putBack(then)
+				r.direct.rollBack(then)
 				live(r)
 				ctx := t.Context()
 				attempts := map[string]func() error{
@@ -229,7 +229,7 @@ func TestOpenChainsCannotBeShortened(t *testing.T) {
 				}
 				r.checkNamed(chain)
 				done(t, r.ProveChains(ctx))
-				r.direct.putBack(newest)
+				r.direct.rollBack(newest)
 				if state := r.complete(chain).State; state.Actions != 4 {
 					t.Errorf("the chain is sealed with %d actions, want 4", state.Actions)
 				}
@@ -242,7 +242,7 @@ func TestOpenChainsCannotBeShortened(t *testing.T) {
 // ones.
 //
 //countersign:race
-func TestBudgetsCannotBePutBack(t *testing.T) {
+func TestBudgetsCannotBeRolledBack(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for name, live := range lives {
 			t.Run(name, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestBudgetsCannotBePutBack(t *testing.T) {
 					t.Fatalf("a payment above the budget is %s", status)
 				}
 				done(t, r.chains.Flush())
-				r.direct.putBack(then)
+				r.direct.rollBack(then)
 				live(r)
 				_, err := r.RecordEvent(t.Context(), r.who.agent, chain, payment(t, 4000, ""))
 				checkCode(t, "a payment", err, fault.CodeEvidenceTampered)
@@ -270,7 +270,7 @@ func TestBudgetsCannotBePutBack(t *testing.T) {
 // with a budget of its own.
 //
 //countersign:race
-func TestSuccessionCannotBePutBack(t *testing.T) {
+func TestSuccessionCannotBeRolledBack(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		r := remember(t, db)
 		chain := r.open("left")
@@ -315,7 +315,7 @@ func TestRemovedChainsAreMissed(t *testing.T) {
 				chain := r.open("removed")
 				r.ask(chain)
 				done(t, r.chains.Flush())
-				r.direct.putBack(before)
+				r.direct.rollBack(before)
 				live(r)
 				done(t, r.ProveChains(t.Context()))
 				r.checkNamed(chain, "gone")
@@ -387,7 +387,7 @@ func TestForksAtAnotherReplica(t *testing.T) {
 					then := r.direct.copyOf(chainTables...)
 					r.record(chain, payment(t, 4000, ""))
 					done(t, r.chains.Flush())
-					r.direct.putBack(then)
+					r.direct.rollBack(then)
 					for range 3 {
 						other.record(chain, step(t, "instead", ""))
 					}
@@ -422,7 +422,7 @@ func TestForksBetweenReplicas(t *testing.T) {
 		r.record(chain, step(t, "first", ""))
 		then := r.direct.copyOf(chainTables...)
 		other.record(chain, step(t, "second", ""))
-		r.direct.putBack(then)
+		r.direct.rollBack(then)
 		_, err := other.RecordEvent(t.Context(), r.who.agent, chain, step(t, "third", ""))
 		checkCode(t, "at the replica that knows", err, fault.CodeEvidenceTampered)
 		other.WaitForFindings()
@@ -447,7 +447,7 @@ func TestChainsThatWereAccepted(t *testing.T) {
 		gone := r.open("gone")
 		r.record(gone, step(t, "first", ""))
 		done(t, r.chains.Flush())
-		r.direct.putBack(then)
+		r.direct.rollBack(then)
 		found := must[[]*verify.ChainRollback](t)(r.ChainRollbacks(t.Context()))
 		if len(found) != 2 {
 			t.Fatalf("found: %v", found)
@@ -469,9 +469,9 @@ func TestChainsThatWereAccepted(t *testing.T) {
 		}
 		r.record(chain, step(t, "again", ""))
 		done(t, r.chains.Flush())
-		r.direct.putBack(then)
+		r.direct.rollBack(then)
 		_, err = r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
-		checkCode(t, "an event of a chain that was put back once more", err, fault.CodeEvidenceTampered)
+		checkCode(t, "an event of a chain that was rolled back once more", err, fault.CodeEvidenceTampered)
 		r.start()
 		_, err = r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
 		checkCode(t, "the same after a restart", err, fault.CodeEvidenceTampered)

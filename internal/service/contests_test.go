@@ -91,7 +91,7 @@ func TestContests(t *testing.T) {
 					}
 				})
 				if g.view(held[0].id).Killed {
-					g.revive()
+					g.deactivateKillSwitch()
 				}
 				each(held, func(one *contested) {
 					g.complete(one.chain)

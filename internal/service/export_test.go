@@ -12,6 +12,9 @@ import (
 // Delay is the default delay of a service.
 var Delay = delay
 
+// ShownURL exposes shownURL to tests.
+var ShownURL = shownURL
+
 // LongestWait returns how long a caller may wait whose secret is valid until ends.
 func LongestWait(ends *ledger.Time, wait time.Duration, now ledger.Time) time.Duration {
 	return (&Caller{ends: ends}).longestWait(wait, now)

@@ -277,9 +277,9 @@ func TestAcknowledgedTampering(t *testing.T) {
 			}
 		}
 		done(t, s.insert(&acknowledged))
-		s.wantKnown("put back", s.replica(), line+" acknowledged", open)
+		s.wantKnown("rolled back", s.replica(), line+" acknowledged", open)
 		if report := s.report(s.replica()); report.Further == nil || report.Further.Check != ledger.CheckFindings {
-			t.Errorf("the acknowledged row was put back, and the audit finds %v", report.Further)
+			t.Errorf("the acknowledged row was rolled back, and the audit finds %v", report.Further)
 		}
 		s.wantKnown("reported", s.replica(), line+" open", open, fmt.Sprintf("findings the finding %s was changed open", strings.TrimPrefix(fmt.Sprint(acknowledged.value("name")), "tampering/")))
 	})
@@ -293,7 +293,7 @@ func TestFindingsOfATamperedOrganization(t *testing.T) {
 	t.Parallel()
 	for name, crime := range map[string]func(s *suspect){
 		"changed":           func(s *suspect) { done(s.t, s.exec("UPDATE organizations SET name = 'intruder'")) },
-		"put back":          func(s *suspect) { s.putBackOrganization() },
+		"rolled back":       func(s *suspect) { s.rollBackOrganization() },
 		"unreadable":        func(s *suspect) { s.breakSettings() },
 		"gone":              func(s *suspect) { done(s.t, s.withoutConstraints("DELETE FROM organizations")) },
 		"with another log":  func(s *suspect) { s.edit("act_logs", "mac", 0) },
@@ -315,21 +315,21 @@ func TestFindingsOfATamperedOrganization(t *testing.T) {
 				if open := must[int](t)(another.OpenFindings(t.Context())); open != 1 {
 					t.Errorf("%d findings are open, want 1", open)
 				}
-				if name != "put back" {
+				if name != "rolled back" {
 					return
 				}
 				s.edit("receipts", "body", 1)
 				report := must[*verify.AuditReport](t)(another.Operator().Audit(t.Context(), s.who.slug, verify.AuditOptions{}))
 				if report.Break == nil || report.Break.Check != ledger.CheckAuditLog {
-					t.Errorf("the organization was put back, and the audit finds %v", report.Break)
+					t.Errorf("the organization was rolled back, and the audit finds %v", report.Break)
 				}
 			})
 		})
 	}
 }
 
-// putBackOrganization restores the row that the organization had under other settings.
-func (s *suspect) putBackOrganization() {
+// rollBackOrganization restores the row that the organization had under other settings.
+func (s *suspect) rollBackOrganization() {
 	s.t.Helper()
 	old := s.rowsOf("organizations")[0]
 	s.settings(`{"fallback_approvers":["ada@example.com"]}`)

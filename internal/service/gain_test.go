@@ -344,6 +344,7 @@ type spoils struct {
 func (f *fortress) attack(t *testing.T, crime *theft) *spoils {
 	t.Helper()
 	folder := t.TempDir()
+	defer func() { done(t, os.RemoveAll(folder)) }() // the long run makes thousands of copies
 	work, journal := filepath.Join(folder, "countersign.db"), keyring.ChainsFile(filepath.Join(folder, "heads.json"))
 	for from, to := range map[string]string{f.path: work, f.journal: journal} {
 		content, err := os.ReadFile(from)

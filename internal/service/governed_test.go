@@ -155,7 +155,7 @@ func (g *governed) kill(reason string) {
 	must[*ledger.KillSwitch](g.t)(g.ActivateKillSwitch(g.t.Context(), g.who.admin, reason))
 }
 
-func (g *governed) revive() {
+func (g *governed) deactivateKillSwitch() {
 	g.t.Helper()
 	must[*ledger.KillSwitch](g.t)(g.DeactivateKillSwitch(g.t.Context(), g.who.admin))
 }

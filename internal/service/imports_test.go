@@ -337,6 +337,6 @@ func TestChecksFindForgedImports(t *testing.T) {
 		forged := was.with(map[string]any{"imported_at": int64(1)})
 		done(t, s.insert(&forged))
 		s.checkRound(s.Service)
-		s.wantTold("put back with another date", string(ledger.CheckRegistry)+" ")
+		s.wantTold("restored with another date", string(ledger.CheckRegistry)+" ")
 	})
 }

@@ -66,7 +66,7 @@ func TestJobsShareTheFateOfTheirCause(t *testing.T) {
 					t.Errorf("%s leaves %d jobs and %d acts, want one each", name, g.waitingJobs()-before, len(g.acts())-acts)
 				}
 			}
-			g.revive()
+			g.deactivateKillSwitch()
 		}
 	})
 }

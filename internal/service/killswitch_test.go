@@ -70,8 +70,8 @@ func TestTheKillSwitchStopsEverything(t *testing.T) {
 		}
 		checkCode(t, "deny", g.decide(g.who.member, gated.Event.Approval, false), "")
 
-		g.revive()
-		g.revive()
+		g.deactivateKillSwitch()
+		g.deactivateKillSwitch()
 		again := g.record(chain, step(t, "look", "allowed")).Event
 		if again.ID != allowed.Event.ID || again.Status != ledger.EventAllowed || again.Decision.KillSwitchActive {
 			t.Errorf("after the stop an allowed action is %s with %+v", again.Status, again.Decision)
@@ -156,7 +156,7 @@ func TestTheKillSwitchUnderFire(t *testing.T) {
 			until(&afterStop, afterStop.Load()+40)
 			turn.Add(1)
 			g.clock.Advance(time.Second)
-			g.revive()
+			g.deactivateKillSwitch()
 		}
 		close(done)
 		writers.Wait()

@@ -188,9 +188,9 @@ func TestSignerThatDies(t *testing.T) {
 	}
 }
 
-// putBackReceipts rolls a database back to the first receipts of an organization, with the head of
+// rollBackReceipts rolls a database back to the first receipts of an organization, with the head of
 // that time, as someone who kept that head can.
-func putBackReceipts(t *testing.T, db *testdb.Database, who *tenant, count int64, head *ledger.Head) {
+func rollBackReceipts(t *testing.T, db *testdb.Database, who *tenant, count int64, head *ledger.Head) {
 	t.Helper()
 	direct := db.Direct(t)
 	execute(t, direct, db, "DELETE FROM receipts WHERE org_id = ? AND sequence > ?", idOf(db, who.id), count)
@@ -220,7 +220,7 @@ func execute(t *testing.T, direct *sql.DB, db *testdb.Database, query string, ar
 // operator has accepted it, a new log begins, and the audit log records the end of the old one.
 //
 //countersign:race
-func TestPutBackDatabaseIsNotSigned(t *testing.T) {
+func TestRolledBackDatabaseIsNotSigned(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		l := logging(t, db, nil, true)
 		acme := newTenant(t, l.Service, "acme")
@@ -233,7 +233,7 @@ func TestPutBackDatabaseIsNotSigned(t *testing.T) {
 		l.prove(acme, 4)
 		before := l.checkpoint("acme")
 
-		putBackReceipts(t, db, acme, 2, head)
+		rollBackReceipts(t, db, acme, 2, head)
 		l = logging(t, db, l, true)
 		l.SignRound(t.Context())
 		l.seal(acme, 3) // others, under the numbers of those that were signed
@@ -247,7 +247,7 @@ func TestPutBackDatabaseIsNotSigned(t *testing.T) {
 		l = logging(t, db, l, true)
 		l.SignRound(t.Context())
 		if c := l.checkpoint("acme"); c.Size != 2 {
-			t.Errorf("signed after the log was put back as well: %+v", c)
+			t.Errorf("signed after the log was rolled back as well: %+v", c)
 		}
 
 		done(t, l.Operator().CloseLogForTest(t.Context(), acme.id, "acme"))
@@ -269,7 +269,7 @@ func TestPutBackDatabaseIsNotSigned(t *testing.T) {
 // operator accepts it, and then a new log begins.
 //
 //countersign:race
-func TestMarksShowAPutBackDatabase(t *testing.T) {
+func TestMarksShowARolledBackDatabase(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		first := watching(t, db, nil)
 		signing := func(heads *keyring.Heads, marks string) *watched {
@@ -286,7 +286,7 @@ func TestMarksShowAPutBackDatabase(t *testing.T) {
 		kept, _ := first.heads.Seen(acme.id.UUID)
 		done(t, s.seal(t, acme))
 		s.SignRound(t.Context())
-		putBackReceipts(t, db, acme, 1, head)
+		rollBackReceipts(t, db, acme, 1, head)
 		done(t, first.heads.Accept(acme.id.UUID, kept)) // the file as it was a second before
 
 		s = signing(first.heads, file)

@@ -72,7 +72,7 @@ func TestRepeatsAreAnsweredWithWhatMayHappenNow(t *testing.T) {
 				t.Errorf("under the kill switch, what is %s says %+v", key, event.Decision)
 			}
 		}
-		g.revive()
+		g.deactivateKillSwitch()
 		check("after it", now)
 
 		g.put(`rules: [{name: nothing, when: "true", decision: deny, reason: r}]`)
@@ -127,7 +127,7 @@ func TestRepeatedReportsTellOfStops(t *testing.T) {
 		if d := again(); !d.KillSwitchActive || d.PauseReason != "drill" {
 			t.Errorf("under the kill switch it says %+v", d)
 		}
-		g.revive()
+		g.deactivateKillSwitch()
 		if d := again(); d.KillSwitchActive {
 			t.Errorf("after it, it says %+v", d)
 		}

@@ -174,7 +174,7 @@ func TestGapMarkers(t *testing.T) {
 		check("of a high-risk agent", gap("2"))
 		g.kill("an incident")
 		check("under the kill switch", gap("3"))
-		g.revive()
+		g.deactivateKillSwitch()
 		g.settings(`{"high_risk_agents":[],"auto_pause":{"max_events":3}}`)
 		check("beyond a limit", gap("4"))
 		g.complete(chain)

@@ -305,7 +305,7 @@ type modelReviewer struct {
 func TestSettlementsAgainstAModel(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for seed := range nightly.Count(2, 40) {
-			modelRun(t, db.Fresh(t), uint64(seed))
+			t.Run(fmt.Sprint(seed), func(t *testing.T) { modelRun(t, db.Fresh(t), uint64(seed)) })
 		}
 	})
 }

@@ -30,7 +30,7 @@ func TestSimulation(t *testing.T) {
 		}
 		g.kill("an incident")
 		g.record(g.open("killed"), step(t, "deploy", "")) // not compared: no set would have allowed it
-		g.revive()
+		g.deactivateKillSwitch()
 		acts := len(g.acts())
 		report := g.simulate(denyDeploys, 100)
 		if report.Events != 11 || report.Chains != 3 || report.Changed != 6 || !report.Complete {

@@ -77,10 +77,10 @@ func (s *scene) cutTheEnd(every int) {
 				forged := head.with(map[string]any{"count": older.value("count"), "last_hash": older.value("last_hash")})
 				return firstError(s.removeAll(cut), s.replace(head, forged))
 			})
-			s.expect(name+", an older head put back", slug, first, chainChecks, func() error {
+			s.expect(name+", rolled back to an older head", slug, first, chainChecks, func() error {
 				return firstError(s.removeAll(cut), s.replace(head, older))
 			})
-			s.expect(fmt.Sprintf("head %d of %s put back", left, slug), slug, nextReceipt, headChecks, func() error {
+			s.expect(fmt.Sprintf("rolled back to head %d of %s", left, slug), slug, nextReceipt, headChecks, func() error {
 				return s.replace(head, older)
 			})
 		}

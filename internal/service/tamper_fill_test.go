@@ -21,7 +21,7 @@ func (f *filler) administer() {
 	f.put(denyDeploys)
 	f.hook()
 	f.kill("a drill")
-	f.revive()
+	f.deactivateKillSwitch()
 	from := servicetest.NewElsewhere(f.t)
 	for range 2 {
 		_, one := from.Decide(nil)

@@ -34,7 +34,7 @@ func TestWhatAnAuditCannotFind(t *testing.T) {
 	sealOne(t, s, who, "second")
 	checkIntact(t, s, "acme", 2)
 
-	t.Run("the whole store put back to an older one", func(t *testing.T) {
+	t.Run("the whole store rolled back to an older one", func(t *testing.T) {
 		restored := serve(t, service.Config{Store: testdb.SQLiteFile(older).Open(t), Keys: ring})
 		checkIntact(t, restored, "acme", 1)
 	})
@@ -46,14 +46,14 @@ func TestWhatAnAuditCannotFind(t *testing.T) {
 	before := scene.last("chain_states")
 	must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, open.ID, step(t, "two", "")))
 
-	t.Run("an open chain put back to what it was an event ago", func(t *testing.T) {
+	t.Run("an open chain rolled back to what it was an event ago", func(t *testing.T) {
 		state, event := scene.last("chain_states"), scene.last("events")
 		if err := firstError(scene.remove(&event), scene.replace(state, before)); err != nil {
 			t.Fatal(err)
 		}
 		checkIntact(t, s, "acme", 2)
 	})
-	t.Run("the last act cut, the log's end and the organization put back", func(t *testing.T) {
+	t.Run("the last act cut, the log's end and the organization rolled back", func(t *testing.T) {
 		end, org := scene.last("act_logs"), scene.last("organizations")
 		key := newKey(t, s, "acme", ledger.RoleAgent)
 		act := scene.last("acts")

@@ -14,7 +14,7 @@ var postgresDialect = dialect{
 	mark: func(n int) string { return fmt.Sprintf("$%d", n) }, is: "IS NOT DISTINCT FROM", pristine: "pristine_",
 	// A replaced row stays until the next vacuum, and every audit reads past it.
 	notIn:   " t WHERE NOT t::text = ANY (SELECT other::text FROM %s other)",
-	columns: "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = $1 ORDER BY ordinal_position",
+	columns: "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
 	owner: map[string]string{
 		"receipts":           postgresOrg("t.org_id") + ", t.sequence",
 		"heads":              postgresOrg("t.org_id") + fmt.Sprintf(", %d", nextReceipt),

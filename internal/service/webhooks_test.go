@@ -71,7 +71,7 @@ func TestWhatIsTold(t *testing.T) {
 		g.ask(chain)
 		g.approve(decided)
 		g.kill("an incident")
-		g.revive()
+		g.deactivateKillSwitch()
 		told, _ := g.fanOut()
 		g.clock.Set(time.UnixMilli(int64(g.view(late).EscalatesAt)))
 		g.passJobs(&told)

@@ -152,9 +152,9 @@ func TestRegisteringAgainKeepsTheHead(t *testing.T) {
 	}
 }
 
-// A clock that was put back makes the witness wait: its cosignatures are never dated
+// A clock that was set back makes the witness wait: its cosignatures are never dated
 // before an earlier one.
-func TestClockPutBack(t *testing.T) {
+func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	l := newTestLog(t, testOrigin).grow(9, "")
 	w := openFolder(t, newFolder(t, l))

@@ -32,12 +32,12 @@ func (a *attacked) exec(statements ...string) {
 	}
 }
 
-// remember copies the anchors, for putBack.
+// remember copies the anchors, for rollBack.
 func (a *attacked) remember() {
 	a.exec("CREATE TABLE kept AS SELECT * FROM anchors")
 }
 
-func (a *attacked) putBack() {
+func (a *attacked) rollBack() {
 	a.exec("DELETE FROM anchors", "INSERT INTO anchors SELECT * FROM kept")
 }
 
@@ -148,9 +148,9 @@ func TestAnchorsAreNotBelievedByTheirRows(t *testing.T) {
 			},
 			standings: allRecord, broken: ledger.CheckAnchors,
 		},
-		"promises are put back": {
+		"promises are rolled back": {
 			during:    func(a *attacked) { a.remember() },
-			after:     func(a *attacked) { a.putBack() },
+			after:     func(a *attacked) { a.rollBack() },
 			standings: "verified/pending/verified/pending", broken: ledger.CheckAnchors,
 		},
 		"a head is anchored again after its anchor was deleted": {

@@ -338,7 +338,7 @@ func TestCosignatureThatWasNotHeard(t *testing.T) {
 // witness does not cosign the other history.
 //
 //countersign:race
-func TestWitnessSeesPutBackDatabase(t *testing.T) {
+func TestWitnessSeesRolledBackDatabase(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	marks := filepath.Join(folder, "heads.logs")

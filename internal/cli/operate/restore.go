@@ -35,7 +35,7 @@ lost, and the heads file is updated.
 
 Examples:
   countersign restore /backups/countersign-2026-11-16.db --replace
-  countersign restore --in-place --database postgres://…     # after pg_restore`
+  COUNTERSIGN_DATABASE=postgres://… countersign restore --in-place     # after pg_restore`
 }
 
 // RestoreAnswer is what restore prints.

@@ -77,7 +77,7 @@ func TestActsSayWhatHappened(t *testing.T) {
 
 		g.kill("an incident")
 		newest(ledger.ActKillSwitchActivate, `"reason":"an incident","status":{"from":"inactive","to":"active"}`, "activated the kill switch: an incident")
-		g.revive()
+		g.deactivateKillSwitch()
 		newest(ledger.ActKillSwitchDeactivate, `"activated_by":"first admin","activated_for":"an incident"`, "which first admin had activated for: an incident")
 
 		chain := g.open("wires")
@@ -172,7 +172,7 @@ func TestActsHaveNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	literal := regexp.MustCompile(`(?i)(action:|action =|deed\() *"[a-z_]+\.[a-z_]+"`)
+	literal := regexp.MustCompile(`(?i)(action:|action =|auditentry\() *"[a-z_]+\.[a-z_]+"`)
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		if err != nil {

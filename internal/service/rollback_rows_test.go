@@ -31,9 +31,9 @@ import (
 // among them.
 var administrative = []string{"organizations", "acts", "act_logs", "policies", "api_keys", "tokens", "signing_keys", "webhooks", "sign_ins"}
 
-// putbackWorld is an organization in which much is revoked or tightened, with a way to request
+// rollbackWorld is an organization in which much is revoked or tightened, with a way to request
 // each of these things again.
-type putbackWorld struct {
+type rollbackWorld struct {
 	t      testing.TB
 	db     *testdb.Database
 	handle store.Store
@@ -66,9 +66,9 @@ type liveToken struct {
 	text string
 }
 
-func newPutbackWorld(t testing.TB, db *testdb.Database, seed uint64) *putbackWorld {
+func newRollbackWorld(t testing.TB, db *testdb.Database, seed uint64) *rollbackWorld {
 	t.Helper()
-	p := &putbackWorld{t: t, db: db, handle: db.Open(t), file: filepath.Join(t.TempDir(), "heads.json"), clock: newClock(), chance: rand.New(rand.NewPCG(seed, 1))}
+	p := &rollbackWorld{t: t, db: db, handle: db.Open(t), file: filepath.Join(t.TempDir(), "heads.json"), clock: newClock(), chance: rand.New(rand.NewPCG(seed, 1))}
 	p.ring, _ = servicetest.NewRing(t)
 	p.s = p.serve(p.handle)
 	p.who = newTenant(t, p.s, "acme")
@@ -90,7 +90,7 @@ func newPutbackWorld(t testing.TB, db *testdb.Database, seed uint64) *putbackWor
 // serve starts a service that has read the heads file.
 //
 //countersign:replica
-func (p *putbackWorld) serve(handle store.Store) *service.Service {
+func (p *rollbackWorld) serve(handle store.Store) *service.Service {
 	p.t.Helper()
 	heads, err := keyring.OpenHeads(p.file, p.ring)
 	done(p.t, err)
@@ -105,7 +105,7 @@ func (p *putbackWorld) serve(handle store.Store) *service.Service {
 	return s
 }
 
-func (p *putbackWorld) exec(query string) {
+func (p *rollbackWorld) exec(query string) {
 	p.t.Helper()
 	if _, err := p.direct.ExecContext(p.t.Context(), query); err != nil {
 		p.t.Fatalf("%s: %v", query, err)
@@ -113,7 +113,7 @@ func (p *putbackWorld) exec(query string) {
 }
 
 // keep copies the administrative tables, and returns the number of the copy.
-func (p *putbackWorld) keep() int {
+func (p *rollbackWorld) keep() int {
 	p.t.Helper()
 	number := p.snapshots
 	p.snapshots++
@@ -130,7 +130,7 @@ func (p *putbackWorld) keep() int {
 const beforeAttack = 0
 
 // keepForUndo copies tables to beforeAttack.
-func (p *putbackWorld) keepForUndo(tables []string) {
+func (p *rollbackWorld) keepForUndo(tables []string) {
 	p.t.Helper()
 	var queries strings.Builder
 	for _, table := range tables {
@@ -139,9 +139,9 @@ func (p *putbackWorld) keepForUndo(tables []string) {
 	p.exec(queries.String())
 }
 
-// putBack restores tables to a copy, and reports whether that changed anything that the audit
+// rollBack restores tables to a copy, and reports whether that changed anything that the audit
 // checks.
-func (p *putbackWorld) putBack(snapshot int, tables []string) (changed bool) {
+func (p *rollbackWorld) rollBack(snapshot int, tables []string) (changed bool) {
 	p.t.Helper()
 	tx := p.begin()
 	for _, table := range tables {
@@ -152,7 +152,7 @@ func (p *putbackWorld) putBack(snapshot int, tables []string) (changed bool) {
 }
 
 // copyBack restores tables in a transaction, and ends it.
-func (p *putbackWorld) copyBack(tx *sql.Tx, snapshot int, tables []string) {
+func (p *rollbackWorld) copyBack(tx *sql.Tx, snapshot int, tables []string) {
 	p.t.Helper()
 	var queries strings.Builder
 	for _, table := range tables {
@@ -166,7 +166,7 @@ func (p *putbackWorld) copyBack(tx *sql.Tx, snapshot int, tables []string) {
 
 // begin starts a transaction that writes: SQLite would refuse one that reads first and writes
 // after others have.
-func (p *putbackWorld) begin() *sql.Tx {
+func (p *rollbackWorld) begin() *sql.Tx {
 	p.t.Helper()
 	tx, err := p.direct.BeginTx(p.t.Context(), nil)
 	done(p.t, err)
@@ -176,7 +176,7 @@ func (p *putbackWorld) begin() *sql.Tx {
 }
 
 // differs reports whether two tables differ in what the authenticators cover.
-func (p *putbackWorld) differs(tx *sql.Tx, table, kept string) bool {
+func (p *rollbackWorld) differs(tx *sql.Tx, table, kept string) bool {
 	p.t.Helper()
 	columns := map[string]string{"organizations": "CAST(controls AS text)", "acts": "sequence"}[table]
 	if columns == "" {
@@ -188,8 +188,8 @@ func (p *putbackWorld) differs(tx *sql.Tx, table, kept string) bool {
 	return count > 0
 }
 
-// putRowBack restores a single row of a table that exists now and was different.
-func (p *putbackWorld) putRowBack(snapshot int, table, key string) (changed bool) {
+// rollBackRow restores a single row of a table that exists now and was different.
+func (p *rollbackWorld) rollBackRow(snapshot int, table, key string) (changed bool) {
 	p.t.Helper()
 	tx := p.begin()
 	kept := fmt.Sprintf("kept_%d_%s", snapshot, table)
@@ -223,7 +223,7 @@ func (p *putbackWorld) putRowBack(snapshot int, table, key string) (changed bool
 }
 
 // change makes a change that could be undone by restoring rows.
-func (p *putbackWorld) change() {
+func (p *rollbackWorld) change() {
 	t, ctx := p.t, p.t.Context()
 	p.clock.Advance(time.Second)
 	switch p.chance.IntN(12) {
@@ -295,7 +295,7 @@ func (p *putbackWorld) change() {
 }
 
 // gains requests everything that was revoked from a service, and returns what it got.
-func (p *putbackWorld) gains(s *service.Service) (gained []string) {
+func (p *rollbackWorld) gains(s *service.Service) (gained []string) {
 	ctx := p.t.Context()
 	for _, key := range p.keys {
 		if _, err := s.Authenticate(ctx, key); err == nil {
@@ -352,20 +352,20 @@ func (p *putbackWorld) gains(s *service.Service) (gained []string) {
 }
 
 // audited returns what an audit finds.
-func (p *putbackWorld) audited(s *service.Service) *ledger.Break {
+func (p *rollbackWorld) audited(s *service.Service) *ledger.Break {
 	p.t.Helper()
 	report := must[*verify.AuditReport](p.t)(s.Operator().Audit(p.t.Context(), p.who.slug, verify.AuditOptions{}))
 	return report.Break
 }
 
 // restart returns a service that was stopped and started again.
-func (p *putbackWorld) restart() *service.Service {
+func (p *rollbackWorld) restart() *service.Service {
 	p.t.Helper()
 	return p.serve(p.handle)
 }
 
 // attack restores tables, or a row, to a copy, requests everything, audits, and undoes the attack.
-func (p *putbackWorld) attack(name string, snapshot int, tables []string, key string, running bool) {
+func (p *rollbackWorld) attack(name string, snapshot int, tables []string, key string, running bool) {
 	t := p.t
 	t.Helper()
 	// What a finding of the attack before enters in the audit log must not fall between the
@@ -374,9 +374,9 @@ func (p *putbackWorld) attack(name string, snapshot int, tables []string, key st
 	p.keepForUndo(tables)
 	var changed bool
 	if key == "" {
-		changed = p.putBack(snapshot, tables)
+		changed = p.rollBack(snapshot, tables)
 	} else {
-		changed = p.putRowBack(snapshot, tables[0], key)
+		changed = p.rollBackRow(snapshot, tables[0], key)
 	}
 	s := p.s
 	if !running {
@@ -393,11 +393,11 @@ func (p *putbackWorld) attack(name string, snapshot int, tables []string, key st
 	if p.t.Failed() {
 		t.Logf("taken back: killed %t, denies %t, strict %t", p.killed, p.denies, p.strict)
 	}
-	p.putRight(tables)
+	p.undoAttack(tables)
 }
 
-// putRight undoes an attack. Acts that the service has appended meanwhile are kept.
-func (p *putbackWorld) putRight(tables []string) {
+// undoAttack undoes an attack. Acts that the service has appended meanwhile are kept.
+func (p *rollbackWorld) undoAttack(tables []string) {
 	p.t.Helper()
 	others := slices.DeleteFunc(slices.Clone(tables), func(table string) bool { return table == "acts" })
 	p.copyBack(p.begin(), beforeAttack, others)
@@ -406,8 +406,8 @@ func (p *putbackWorld) putRight(tables []string) {
 	}
 }
 
-// put is one way to restore rows, and what it undid.
-type put struct {
+// rollbackCase is one way to restore rows, and what it undid.
+type rollbackCase struct {
 	name   string
 	tables []string
 }
@@ -417,15 +417,15 @@ type put struct {
 // running server, by another replica, and by a restarted server.
 //
 //countersign:race
-func TestRowsThatArePutBack(t *testing.T) {
-	puts := []put{
+func TestRowsThatAreRolledBack(t *testing.T) {
+	cases := []rollbackCase{
 		{"settings, kill switch, policy and log", []string{"organizations", "acts", "act_logs", "policies"}},
 		{"the organization alone", []string{"organizations"}}, {"the log alone", []string{"acts", "act_logs"}}, {"its end alone", []string{"act_logs"}},
 		{"tokens", []string{"tokens"}}, {"signing keys", []string{"signing_keys"}}, {"API keys", []string{"api_keys"}}, {"webhooks", []string{"webhooks"}},
 		{"sign-ins", []string{"sign_ins"}}, {"everything", administrative},
 	}
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
-		p := newPutbackWorld(t, db, 1)
+		p := newRollbackWorld(t, db, 1)
 		defer p.s.Close()
 		other := p.handle
 		if db.Kind == "postgres" {
@@ -440,31 +440,31 @@ func TestRowsThatArePutBack(t *testing.T) {
 				t.Fatalf("granted without any attack: %v", gained)
 			}
 		}
-		for _, put := range puts {
-			p.keepForUndo(put.tables)
-			p.putBack(before, put.tables)
+		for _, one := range cases {
+			p.keepForUndo(one.tables)
+			p.rollBack(before, one.tables)
 			for _, gained := range p.gains(p.s) {
-				t.Errorf("%s, running: %s", put.name, gained)
+				t.Errorf("%s, running: %s", one.name, gained)
 			}
 			for _, gained := range p.gains(replica) {
-				t.Errorf("%s, at another replica: %s", put.name, gained)
+				t.Errorf("%s, at another replica: %s", one.name, gained)
 			}
 			fresh := p.restart()
 			for _, gained := range p.gains(fresh) {
-				t.Errorf("%s, started again: %s", put.name, gained)
+				t.Errorf("%s, started again: %s", one.name, gained)
 			}
-			if found := p.audited(fresh); found == nil && put.tables[0] != "sign_ins" {
-				t.Errorf("%s: the audit finds nothing", put.name)
+			if found := p.audited(fresh); found == nil && one.tables[0] != "sign_ins" {
+				t.Errorf("%s: the audit finds nothing", one.name)
 			}
 			fresh.Close()
-			p.putRight(put.tables)
+			p.undoAttack(one.tables)
 		}
 		p.checkAccepted(before)
 	})
 }
 
 // grown creates one of everything that can be revoked, and returns a copy of that.
-func (p *putbackWorld) grown() int {
+func (p *rollbackWorld) grown() int {
 	t, ctx := p.t, p.t.Context()
 	p.standing.keys = append(p.standing.keys, must[*service.NewKey](t)(p.s.Operator().CreateKey(ctx, p.who.slug, &service.KeyRequest{Name: "spare", Role: ledger.RoleAdmin})))
 	record, text, err := p.s.IssueToken(ctx, p.who.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: p.receipt.UUID}, "")
@@ -480,7 +480,7 @@ func (p *putbackWorld) grown() int {
 }
 
 // takeBack revokes everything that grown created.
-func (p *putbackWorld) takeBack() {
+func (p *rollbackWorld) takeBack() {
 	t, ctx := p.t, p.t.Context()
 	must[*ledger.KeyRecord](t)(p.s.RevokeAPIKey(ctx, p.who.admin, p.standing.keys[0].Record.ID))
 	p.keys = append(p.keys, p.standing.keys[0].Text.Reveal())
@@ -502,7 +502,7 @@ func (p *putbackWorld) takeBack() {
 // checkAccepted rolls the database back, for one organization of two, and expects that it is
 // reported, that the other continues, and that everything continues once an operator has accepted
 // it.
-func (p *putbackWorld) checkAccepted(before int) {
+func (p *rollbackWorld) checkAccepted(before int) {
 	t, ctx := p.t, p.t.Context()
 	t.Helper()
 	rival := newTenant(t, p.s, "rival")
@@ -513,7 +513,7 @@ func (p *putbackWorld) checkAccepted(before int) {
 		p.exec(fmt.Sprintf("INSERT INTO kept_%d_%s SELECT * FROM %s WHERE org_id = (SELECT id FROM organizations WHERE slug = 'rival')", before, table, table))
 	}
 	p.exec(fmt.Sprintf("INSERT INTO kept_%d_organizations SELECT * FROM organizations WHERE slug = 'rival'", before))
-	p.putBack(before, administrative)
+	p.rollBack(before, administrative)
 	_, err := p.s.OpenChain(ctx, p.who.agent, chainNamed(t, "refused"), "")
 	checkCode(t, "opening a chain after a rollback", err, fault.CodeRolledBack)
 	_, err = p.s.UpdateOrganization(ctx, p.who.admin, value(t, `{"name":"other"}`))
@@ -547,8 +547,8 @@ func (p *putbackWorld) checkAccepted(before int) {
 	})
 }
 
-// putbackSeed is the environment variable that replays a run of the generated test.
-const putbackSeed = "COUNTERSIGN_PUTBACK_SEED"
+// rollbackSeed is the environment variable that replays a run of the generated test.
+const rollbackSeed = "COUNTERSIGN_ROLLBACK_SEED"
 
 // Whichever administrative tables are restored to whichever earlier state, whether the server runs
 // or is restarted, nobody gains anything that was revoked, and the audit names what was done.
@@ -563,7 +563,7 @@ func TestNothingGoesBackInTime(t *testing.T) {
 		}
 		restores = max(restores/(1+19*racing), each)
 		seed := rand.Uint64()
-		if text := os.Getenv(putbackSeed); text != "" {
+		if text := os.Getenv(rollbackSeed); text != "" {
 			seed, _ = strconv.ParseUint(text, 10, 64)
 		}
 		for history := range restores / each {
@@ -573,16 +573,16 @@ func TestNothingGoesBackInTime(t *testing.T) {
 					one = db.Fresh(t)
 				}
 				seed := seed + uint64(history)
-				p := newPutbackWorld(t, one, seed)
+				p := newRollbackWorld(t, one, seed)
 				defer p.s.Close()
-				p.liveThrough(fmt.Sprintf("%s=%d", putbackSeed, seed), each)
+				p.liveThrough(fmt.Sprintf("%s=%d", rollbackSeed, seed), each)
 			})
 		}
 	})
 }
 
 // liveThrough makes changes, copying the tables between them, and then attacks.
-func (p *putbackWorld) liveThrough(seed string, attacks int) {
+func (p *rollbackWorld) liveThrough(seed string, attacks int) {
 	copies := []int{p.keep()}
 	for range 10 {
 		for range 1 + p.chance.IntN(3) {
@@ -616,12 +616,12 @@ func (p *putbackWorld) liveThrough(seed string, attacks int) {
 			}
 		}
 		running := p.chance.IntN(2) == 0
-		p.attack(fmt.Sprintf("%s, attack %d: %s put back to copy %d, row by %q, running %t", seed, n, strings.Join(tables, " "), snapshot, key, running), snapshot, tables, key, running)
+		p.attack(fmt.Sprintf("%s, attack %d: %s rolled back to copy %d, row by %q, running %t", seed, n, strings.Join(tables, " "), snapshot, key, running), snapshot, tables, key, running)
 		if p.t.Failed() {
 			return
 		}
 	}
 	if found := p.audited(p.s); found != nil {
-		p.t.Errorf("%s: the audit finds %+v once all was put right", seed, found)
+		p.t.Errorf("%s: the audit finds %+v after every attack was undone", seed, found)
 	}
 }

@@ -1,4 +1,0 @@
-package service
-
-// ShownURL exposes shownURL to tests.
-var ShownURL = shownURL
