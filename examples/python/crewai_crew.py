@@ -3,14 +3,14 @@
 Start a service, which prints an API key once, and then, in another terminal, run this file. Both
 from the repository's root:
 
-    countersign serve --data ./data
+    make run        # with a release: countersign serve --data ./data
 
     pip install './sdk/python[crewai]'
     export COUNTERSIGN_API_KEY='<API_KEY>'
     python examples/python/crewai_crew.py
 
 The key that is printed is an admin's. A key of role agent is enough for all but the verification at
-the end, which takes role member. The package called countersign on the public index is another.
+the end, which takes role member. The public index has another package called countersign.
 
 The models follow a script: no network, no model key.
 """
@@ -90,7 +90,7 @@ def main() -> None:
         print("the service cannot be reached; the receipt comes when it can")
         return
     receipt = chain.receipt
-    print(f"{receipt['receipt_number']}: {receipt['total_actions']} actions")
+    print(f"receipt {receipt['receipt_number']}: {receipt['total_actions']} actions")
     try:
         result = countersign.verify_receipt_v2_sync(str(receipt["receipt_id"]))
     except countersign.APIError as error:

@@ -6,8 +6,8 @@ service is the one that tests use. From the repository's root:
     pip install ./sdk/python
     python examples/python/governed_functions.py
 
-Beside a service (`countersign serve --data ./data`), with COUNTERSIGN_API_KEY set, the same program
-ends in a signed receipt. The package called countersign on the public index is another.
+Beside a service (`make run`), with COUNTERSIGN_API_KEY set, the same program ends in a signed
+receipt. The public index has another package called countersign.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def run_agent(script: list[tuple[str, dict[str, Any]]]) -> str:
         except Exception as error:
             result = f"the tool failed: {type(error).__name__}"
         print(f"  {tool}: {result}")
-    return "all done"
+    return "the agent says: all done"
 
 
 def main(service: FakeService | None) -> None:
+    print("a run in which everything is allowed:")
     with countersign.governed_run("invoices", agent="clerk") as run:
         script: list[tuple[str, dict[str, Any]]] = [
             ("get_invoice", {"number": 7}),
@@ -66,10 +67,11 @@ def main(service: FakeService | None) -> None:
         print(run_agent(script))
     if run.chain.receipt is not None:
         receipt = run.chain.receipt
-        print(f"{receipt['receipt_number']}: {receipt['total_actions']} actions")
+        print(f"receipt {receipt['receipt_number']}: {receipt['total_actions']} actions")
 
     if service is None:
         return
+    print("a run in which the payment is denied, and whose agent does not say so:")
     service.script("allow")
     service.script("deny", decision_reason="over budget")
     try:

@@ -3,14 +3,14 @@
 Start a service, which prints an API key once, and then, in another terminal, run this file. Both
 from the repository's root:
 
-    countersign serve --data ./data
+    make run        # with a release: countersign serve --data ./data
 
     pip install './sdk/python[langchain]' langchain-classic
     export COUNTERSIGN_API_KEY='<API_KEY>'
     python examples/python/langchain_agent.py
 
 The key that is printed is an admin's. A key of role agent is enough for all but the verification at
-the end, which takes role member. The package called countersign on the public index is another.
+the end, which takes role member. The public index has another package called countersign.
 
 The model follows a script: no network, no model key.
 """
@@ -94,7 +94,7 @@ async def main() -> None:
     receipt = chain.receipt
     for line in receipt["events_summary"]:
         print(f"  {line['agent_name']}: {line['action_type']} {line['action_name']}")
-    print(f"{receipt['receipt_number']}: {receipt['total_actions']} actions")
+    print(f"receipt {receipt['receipt_number']}: {receipt['total_actions']} actions")
     try:
         verified = await countersign.verify_receipt_v2(str(receipt["receipt_id"]))
     except countersign.APIError as error:

@@ -1,4 +1,7 @@
-"""A client that follows a script, in place of a model, and calls the tools of mcp_server.py."""
+"""A client that follows a script, in place of a model, and calls the tools of mcp_server.py.
+
+It starts the server itself. How to run it is in the first lines of mcp_server.py.
+"""
 
 from __future__ import annotations
 

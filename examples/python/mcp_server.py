@@ -3,14 +3,14 @@
 Start a service, which prints an API key once, and then, in another terminal, have a client start
 this file. Both from the repository's root:
 
-    countersign serve --data ./data
+    make run        # with a release: countersign serve --data ./data
 
     pip install './sdk/python[mcp]'
     export COUNTERSIGN_API_KEY='<API_KEY>'
     python examples/python/mcp_client.py
 
 The key that is printed is an admin's. A key of role agent is enough for all but the verification at
-the end, which takes role member. The package called countersign on the public index is another.
+the end, which takes role member. The public index has another package called countersign.
 
 Each session is a chain: when the client leaves, the receipt is sealed and verified.
 """
@@ -61,7 +61,7 @@ async def main() -> None:
         say("the service cannot be reached; the receipt comes when it can")
         return
     receipt = chain.receipt
-    say(f"{receipt['receipt_number']}: {receipt['total_actions']} actions")
+    say(f"receipt {receipt['receipt_number']}: {receipt['total_actions']} actions")
     try:
         result = await countersign.verify_receipt_v2(str(receipt["receipt_id"]))
     except countersign.APIError as error:

@@ -3,19 +3,22 @@
 Start a service, which prints an API key once, and then, in another terminal, run this file. Both
 from the repository's root:
 
-    countersign serve --data ./data
+    make run        # with a release: countersign serve --data ./data
 
     pip install ./sdk/python
     export COUNTERSIGN_API_KEY='<API_KEY>'
     python examples/python/quickstart.py
 
-The key that is printed is an admin's. A key of role agent is enough for all but the verification at
-the end, which takes role member. The package called countersign on the public index is another.
+The key that is printed is an admin's. A key of role agent is enough too: then the receipt is
+checked at the end as anyone can check it, by its id and without a key. The public index has another
+package called countersign.
 """
 
 from __future__ import annotations
 
 import asyncio
+
+import httpx
 
 import countersign
 
@@ -29,7 +32,7 @@ async def pay(invoice: dict[str, object]) -> None:
 
 
 async def main() -> None:
-    countersign.init(environment="development")
+    config = countersign.init(environment="development")
 
     async with countersign.Chain("invoice-run", metadata={"ticket": "OPS-7"}) as chain:
         # Record each action before it is carried out. What comes back is permission to go on;
@@ -45,15 +48,21 @@ async def main() -> None:
         print("the service cannot be reached; the receipt comes when it can")
         return
     receipt = chain.receipt
-    print(f"{receipt['receipt_number']}: {receipt['total_actions']} actions")
+    receipt_id = str(receipt["receipt_id"])
+    print(f"receipt {receipt['receipt_number']}: {receipt['total_actions']} actions")
     try:
-        result = await countersign.verify_receipt_v2(str(receipt["receipt_id"]))
+        result = await countersign.verify_receipt_v2(receipt_id)
     except countersign.APIError as error:
         if error.code != "forbidden":
             raise
-        print("not verified: `countersign keys create --role member` makes a key that may")
+    else:
+        print(f"verification: {result.overall_status}")
         return
-    print(f"verification: {result.overall_status}")
+    print("This is an agent's key. A key of role member can also verify the events and approvals.")
+    async with httpx.AsyncClient(base_url=config.backend_url) as anyone:
+        answer = await anyone.get(f"/v1/receipts/{receipt_id}/verify")
+    verified = answer.raise_for_status().json()["valid"]
+    print(f"public check of the receipt, by its id: {'verified' if verified else 'FAILED'}")
 
 
 if __name__ == "__main__":

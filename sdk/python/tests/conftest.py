@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -55,9 +56,18 @@ def _database(store: str) -> Iterator[str | None]:
         yield None
         return
     name = f"py_{uuid.uuid4().hex}"
-    subprocess.run(["psql", "-q", POSTGRES, "-c", f"CREATE DATABASE {name}"], check=True)
+    _psql(f"CREATE DATABASE {name}")
     yield POSTGRES.replace("/postgres?", f"/{name}?")
-    subprocess.run(["psql", "-q", POSTGRES, "-c", f"DROP DATABASE {name} WITH (FORCE)"], check=True)
+    _psql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _psql(statement: str) -> None:
+    address = urlsplit(POSTGRES)
+    user, _, host = address.netloc.rpartition("@")
+    server = address._replace(netloc=f"{user.partition(':')[0]}@{host}").geturl()
+    # Every process can read a command line.
+    password = {"PGPASSWORD": unquote(address.password or "")}
+    subprocess.run(["psql", "-q", server, "-c", statement], env=os.environ | password, check=True)
 
 
 @pytest.fixture(scope="session", params=STORES)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 
 import countersign
@@ -121,6 +123,87 @@ def test_lists_are_searched(fake: FakeService) -> None:
     for decision in ("allow", "allow", "allow_with_flag"):
         fake.script(decision)
     search_both_lists()
+
+
+def list_approvals(
+    call: Callable[..., httpx.Response],
+    script: Callable[[str], None],
+    approve: Callable[[str], Any],
+) -> None:
+    """List three approvals of two chains, with queries that find some and queries that do not."""
+    run = uuid4().hex
+    limits = {"high_risk_agents": ["intern", "trainee"]}
+    chains, asked = [], []
+    for name, agents in (
+        ("other", ["intern"]),
+        ("Month-end refunds", ["clerk", "intern", "trainee"]),
+    ):
+        chain = {"name": name, "metadata": {"run": run}, "policy_config": limits}
+        chains.append(call("POST", "/v1/chains", json=chain).json()["id"])
+        for agent in agents:
+            script("allow" if agent == "clerk" else "require_approval")
+            action = {
+                "agent_name": agent,
+                "action_type": "tool_call",
+                "action_name": f"noop_{agent}",
+                "payload": {"n": 1},
+                "idempotency_key": uuid4().hex,
+            }
+            decision = call("POST", f"/v1/chains/{chains[-1]}/events", json=action).json()
+            if decision["approval_id"]:
+                asked.append(decision["approval_id"])
+    first, second, third = asked
+    approve(second)
+
+    def found(**query: str) -> list[str]:
+        listed = []
+        query = {"metadata[run]": run, "limit": "2"} | query
+        while True:
+            answer = call("GET", "/v1/approvals", params=query).raise_for_status().json()
+            listed += answer["data"]
+            if answer["next_cursor"] is None:
+                break
+            query["cursor"] = answer["next_cursor"]
+        for approval in listed:
+            same = call("GET", f"/v1/approvals/{approval['id']}").json()
+            assert {n: approval[n] for n in KEPT} == {n: same[n] for n in KEPT}
+        return [approval["id"] for approval in listed]
+
+    assert found() == [third, second, first]
+    assert found(chain_id=chains[1]) == [third, second]
+    assert found(chain_id=str(uuid4())) == []
+    assert found(status="pending") == [third, first]
+    assert found(status="approved", chain_id=chains[1]) == [second]
+    assert found(status="escalated") == []
+    assert found(name="refunds MONTH") == [third, second]
+    assert found(agent_name="intern", action_type="tool_call") == [second, first]
+    assert found(agent_name="intern", action_name="noop_trainee") == []
+    assert found(agent_name="clerk") == []
+    assert found(since="2020-01-01") == [third, second, first]
+    assert found(until="2020-01-01") == []
+    for query in ({"status": "perhaps"}, {"decision": "require_approval"}, {"since": "yesterday"}):
+        refused = call("GET", "/v1/approvals", params=query)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request"), query
+
+
+KEPT = ("chain_id", "event_id", "agent_name", "action_name", "status", "comment", "decision")
+
+
+def test_approvals_are_listed_as_in_the_real_service(server: Server) -> None:
+    """What the fake service lists, the real one lists too."""
+    key = server.post("/v1/api-keys", {"name": "listing", "role": "agent"})["key"]
+    headers = {"authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=server.url, headers=headers, trust_env=False) as client:
+        list_approvals(
+            client.request,
+            lambda _: None,
+            lambda approval: server.post(f"/v1/approvals/{approval}/approve"),
+        )
+
+
+def test_approvals_are_listed(fake: FakeService) -> None:
+    with httpx.Client(base_url=fake.serve()["backend_url"], trust_env=False) as client:
+        list_approvals(client.request, fake.script, fake.approve)
 
 
 def test_the_fixture_is_there(countersign_service: FakeService) -> None:

@@ -48,7 +48,11 @@ class Content:
         if depth > _DEEPEST or self._remaining < 0 or id(value) in above:
             return self._mark(value)
         above = (*above, id(value))
-        if isinstance(value, Mapping):
+        kind = type(value)
+        if kind is list or kind is tuple:
+            return [self._of(item, depth + 1, above) for item in tuple(value)]
+        # Most are plain dictionaries, and asking an abstract class takes longer than reading one.
+        if kind is dict or isinstance(value, Mapping):
             try:
                 members = list(value.items())
             except Exception:

@@ -321,6 +321,9 @@ def _not_open_text(run: Run) -> str:
     )
 
 
+_SORTED = json.JSONEncoder(sort_keys=True, default=str)
+
+
 def step_key(*parts: Any) -> str:
     """An idempotency key from what identifies a step.
 
@@ -333,7 +336,7 @@ def step_key(*parts: Any) -> str:
     # process. What has no content that can be read makes a key that is no other's.
     content = Content(parts).value
     try:
-        text = json.dumps(content, sort_keys=True, default=str)
+        text = _SORTED.encode(content)
     except TypeError:  # keys of several types have no order
         text = json.dumps(content, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:40]

@@ -168,8 +168,21 @@ class FakeService:
         receipts = list(reversed(self._records.receipts.values()))
         return self._searched(receipts, "generated_at", **query)
 
+    def _list_approvals(self, call: RecordedCall, **query: str) -> Answer:
+        if query.get("status") not in (None, *_APPROVAL_STATUSES):
+            wanted = ", ".join(_APPROVAL_STATUSES)
+            return _problem(422, "invalid_request", f"status must be one of {wanted}")
+        if "decision" in query:
+            return _problem(422, "invalid_request", "decision is not known here")
+        found = [
+            self._shown(approval)
+            for approval in reversed(self._records.approvals.values())
+            if all(approval[n] == query[n] for n in ("status", "chain_id") if n in query)
+        ]
+        return self._searched(found, "requested_at", **query)
+
     def _searched(self, records: list[dict[str, Any]], moment: str, **query: str) -> Answer:
-        """Return a page of the chains or receipts that the query searches for."""
+        """Return a page of the chains, receipts or approvals that the query searches for."""
         try:
             search = Search(query)
         except ValueError as error:
@@ -177,7 +190,12 @@ class FakeService:
         found = []
         for record in records:
             chain = self._records.chains[record.get("chain_id") or record["id"]]
-            events = [e for e in self._records.events if e["chain_id"] == chain["id"]]
+            events = [
+                event
+                for event in self._records.events
+                if event["chain_id"] == chain["id"]
+                and record.get("event_id") in (None, event["id"])  # an approval is about one
+            ]
             if search.matches(chain, events, record[moment]):
                 found.append(record)
         return _page(found, **query)
@@ -281,6 +299,7 @@ _ROUTES = (
     ("POST", f"/v1/chains/{_ID}/events/{_ID}/outcome", "_outcome"),
     ("POST", f"/v1/chains/{_ID}/complete", "_complete"),
     ("GET", f"/v1/chains/{_ID}/receipt", "_receipt_of"),
+    ("GET", "/v1/approvals", "_list_approvals"),
     ("GET", f"/v1/approvals/{_ID}", "_approval"),
     ("POST", f"/v1/approvals/{_ID}/cancel", "_cancel"),
     ("GET", f"/v1/receipts/{_ID}/verify", "_verify"),
@@ -291,6 +310,7 @@ _ROUTES = (
     ("POST", f"/v1/public-verification-tokens/{_ID}/revoke", "_revoke_token"),
 )
 _FILTERS = ("status", "environment", "external_chain_id")
+_APPROVAL_STATUSES = ("pending", "escalated", "approved", "denied", "timed_out", "cancelled")
 _CHECKED = ("receipt_number", "chain_id", "generated_at")
 _LISTED = (
     "token_id",
