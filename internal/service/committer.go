@@ -563,6 +563,9 @@ const (
 	// organization. Typical operations take a tenth of it, so a busy machine does not lead to
 	// small batches.
 	slowOperation = 100 * time.Microsecond
+	// longestPlanning caps a measured planning time. Anything longer leads to the smallest
+	// share anyway, and a pause of the process for a second must not shrink batches for long.
+	longestPlanning = 4 * maxPlanning
 	// maxSlow bounds how many organizations are tracked as slow.
 	maxSlow = 10_000
 )
@@ -695,7 +698,8 @@ func (q *writeQueue) planned(batch []*pending, times []time.Duration) {
 	}
 	for org, s := range sums {
 		known := q.slow[org]
-		average := (3*known + s.took/time.Duration(s.operations)) / 4
+		took := min(s.took/time.Duration(s.operations), longestPlanning)
+		average := (3*known + took) / 4
 		switch {
 		case average < q.slowness:
 			delete(q.slow, org)

@@ -168,7 +168,7 @@ func TestSlowOrganizationsHaveSmallShares(t *testing.T) {
 	if got := run(80 * time.Millisecond); got != 1 {
 		t.Errorf("%d operations that take 80 ms each are in one batch", got)
 	}
-	for range 60 {
+	for range 20 {
 		run(time.Microsecond)
 	}
 	if got := run(time.Microsecond); got != maxBatch/2 {
@@ -176,5 +176,12 @@ func TestSlowOrganizationsHaveSmallShares(t *testing.T) {
 	}
 	if got := fmt.Sprint(q.slow); got != "map[]" {
 		t.Errorf("still remembered as slow: %s", got)
+	}
+	run(10 * time.Second) // the process was paused
+	for range 4 {
+		run(time.Microsecond)
+	}
+	if got := run(time.Microsecond); got < 2 {
+		t.Errorf("five batches after a pause an organization has %d operation in a batch", got)
 	}
 }
