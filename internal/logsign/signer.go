@@ -50,7 +50,7 @@ type Config struct {
 	// Changed is called for a log that was changed outside the service. It must not block.
 	Changed func(org ledger.OrgID, log uuid.UUID)
 	// CloseEnded closes an organization's log that is open in the store, but has ended
-	// according to its mark.
+	// according to its mark. It may leave the log to somebody else who is closing it.
 	CloseEnded func(ctx context.Context, org ledger.OrgID) error
 }
 

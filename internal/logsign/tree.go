@@ -203,20 +203,30 @@ func (l *Signer) read(ctx context.Context, log *signedLog) (more bool, err error
 	return to < head.Count, nil
 }
 
+// maxCloseAttempts bounds how often an ended log is closed in one round. Closing it again helps
+// where somebody else changed the organization at the same moment.
+const maxCloseAttempts = 3
+
 // load reads or opens a log, and compares what is stored with what was signed.
 func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error) {
 	record, err := l.record(ctx, org)
 	if err != nil {
 		return nil, err
 	}
-	log := &signedLog{record: record, edge: tlog.NewEdge()}
 	mark, marked := l.Marks.Mark(record.ID)
-	if marked && mark.Ended { // the process that ended it crashed before closing it
+	for attempt := 1; marked && mark.Ended; attempt++ { // the process that ended it has not closed it, or has crashed
+		if attempt > maxCloseAttempts {
+			return nil, keyring.ErrLogEnded
+		}
 		if err := l.CloseEnded(ctx, org); err != nil {
 			return nil, err
 		}
-		return l.load(ctx, org)
+		if record, err = l.record(ctx, org); err != nil {
+			return nil, err
+		}
+		mark, marked = l.Marks.Mark(record.ID)
 	}
+	log := &signedLog{record: record, edge: tlog.NewEdge()}
 	log.published, err = l.Logs.AnyCheckpoint(ctx, record, false)
 	switch {
 	case errors.Is(err, store.ErrNotFound):

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"crypto/rand"
 	"database/sql"
 	"errors"
@@ -331,6 +332,50 @@ func TestEndedLogIsClosed(t *testing.T) {
 	if !strings.Contains(string(acts[0].Body), ledger.ActTransparencyClose) {
 		t.Errorf("the audit log says %s", acts[0].Body)
 	}
+}
+
+// While a command that ends a log is about to close it, the signer of a running server finds it
+// ended and still open. The log is closed once, by the command.
+//
+//countersign:race
+func TestEndedLogIsClosedOnce(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		command := logging(t, db, nil, true)
+		acme := newTenant(t, command.Service, "acme")
+		command.seal(acme, 2)
+		command.SignRound(t.Context())
+		before := command.checkpoint("acme")
+		command.seal(acme, 1)
+
+		gate := newGate(db.Open(t))
+		gate.unused.Store(true)
+		marks := must[*keyring.LogMarks](t)(keyring.OpenLogMarks(command.file, command.notary.Ring))
+		server := serve(t, service.Config{
+			Store: gate, Keys: command.notary.Ring, LogKeys: command.notary, Alone: true, Clock: time.Now,
+			LogMarks: marks, Signing: &service.Signing{Keys: command.notary, Instance: "log.example.com"},
+		})
+		gate.unused.Store(false)
+		done(t, marks.End(acme.id.UUID)) // as the command does first
+		signed := make(chan struct{})
+		go func() {
+			defer close(signed)
+			server.SignRound(context.Background())
+		}()
+		gate.await(t)
+		done(t, command.Operator().CloseLogForTest(t.Context(), acme.id, "acme"))
+		gate.unused.Store(true)
+		close(gate.open)
+		<-signed
+
+		command.prove(acme, 3)
+		if command.checkpoint("acme").Origin == before.Origin {
+			t.Error("an ended log was signed")
+		}
+		acts := must[[]*ledger.StoredAct](t)(command.Acts(t.Context(), acme.admin, 0, 1))
+		if !strings.Contains(string(acts[0].Body), ledger.ActRollbackAccept) {
+			t.Errorf("the log was closed a second time: %s", acts[0].Body)
+		}
+	})
 }
 
 // During a rotation both keys sign, and logs that do not grow are signed again. A revoked key

@@ -244,16 +244,22 @@ func (o *Operator) closingOf(ctx context.Context, org ledger.OrgID) (*closing, e
 	return c, nil
 }
 
-// closeEnded closes a log that is still open in the store, but must never be signed again.
-func (s *Service) closeEnded(ctx context.Context, org ledger.OrgID) error {
-	closing, err := s.Operator().closingOf(ctx, org)
-	if err == nil && closing.log == nil {
-		err = keyring.ErrLogEnded
-	}
+// closeEnded closes a log that is still open in the store, but must never be signed again. The
+// command that ended it may be about to close it: if anything in the organization was changed
+// since the log was read, closeEnded closes nothing, and the signer looks again.
+func (s *Service) closeEnded(ctx context.Context, id ledger.OrgID) error {
+	before, err := s.store.CurrentOrganization(ctx, id)
 	if err != nil {
 		return err
 	}
-	return s.committer.commit(ctx, &act{org: org, actor: ledger.ActorService, change: func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
+	closing, err := s.Operator().closingOf(ctx, id)
+	if err != nil || closing.log == nil {
+		return err
+	}
+	return s.committer.commit(ctx, &act{org: id, actor: ledger.ActorService, change: func(b *batch, org *ledger.Organization) (*auditEntry, error) {
+		if org.Controls.Act != before.Controls.Act {
+			return nil, nil
+		}
 		closing.apply(b)
 		return &auditEntry{action: ledger.ActTransparencyClose, target: tlog.LogID(closing.log.ID).String(), detail: details(closing.describe)}, nil
 	}})
