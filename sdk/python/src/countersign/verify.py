@@ -48,8 +48,8 @@ __all__ = [
 async def verify_receipt(
     receipt_id: str, *, config: ChainConfig | Client | None = None
 ) -> ReceiptVerifyResponse:
-    """Check a receipt's signature without authentication. Deprecated: use
-    :func:`verify_receipt_v2`, which reports each check."""
+    """Check a receipt without authentication. Deprecated: use :func:`verify_receipt_v2`, which
+    reports each check."""
     _deprecate("verify_receipt")
     return read_receipt_check(
         await request(config, "GET", f"/v1/receipts/{path_segment(receipt_id)}/verify", public=True)
@@ -85,7 +85,7 @@ def verify_approval_v2_sync(
 async def verify_receipt_v2(
     receipt_id: str, *, config: ChainConfig | Client | None = None
 ) -> VerificationResult:
-    """Verify a receipt: its signature and its position in the organization's hash chain."""
+    """Verify a receipt: its signature, its place in the ledger, its events and approvals."""
     path = f"/v1/verification/v2/receipts/{path_segment(receipt_id)}"
     return read_result(await request(config, "GET", path))
 
