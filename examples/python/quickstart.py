@@ -58,7 +58,7 @@ async def main() -> None:
     else:
         print(f"verification: {result.overall_status}")
         return
-    print("This is an agent's key. A key of role member can also verify the events and approvals.")
+    print("This is an agent's key. A key of role member also sees the result of each check.")
     async with httpx.AsyncClient(base_url=config.backend_url) as anyone:
         answer = await anyone.get(f"/v1/receipts/{receipt_id}/verify")
     verified = answer.raise_for_status().json()["valid"]
