@@ -92,7 +92,9 @@ type Signer struct {
 	logs   *cache.Cache[ledger.OrgID, *signedLog]
 	paused map[ledger.OrgID]pause
 	leased ledger.Time // end of this replica's lease; 0 if it is not the signer
-	signed []string    // ids of the keys that signed in the last round
+	signed []string    // ids of the keys that signed in the last round; nil before the first
+	// unsigned are the logs that may lack a signature of these keys, although they have not grown.
+	unsigned map[ledger.OrgID]bool
 	// reached is called at the points where a test may end a round; nil outside tests.
 	reached func(point string) error
 
@@ -111,7 +113,7 @@ type pause struct {
 func New(c Config, holder uuid.UUID) *Signer {
 	return &Signer{
 		Config: c, holder: holder, sealed: newReceiptQueue(),
-		logs: cache.New[ledger.OrgID, *signedLog](cacheBytes), paused: make(map[ledger.OrgID]pause),
+		logs: cache.New[ledger.OrgID, *signedLog](cacheBytes), paused: make(map[ledger.OrgID]pause), unsigned: make(map[ledger.OrgID]bool),
 		toRebuild: make(map[ledger.OrgID]bool), rebuilt: make(map[ledger.OrgID]ledger.Time),
 	}
 }
@@ -176,8 +178,12 @@ func (l *Signer) run(ctx context.Context) {
 		again := l.Round(ctx, poll)
 		poll = false
 		if again {
-			if ctx.Err() != nil {
+			select {
+			case <-ctx.Done():
 				return
+			case <-ticker.C: // other logs do not wait for a long one
+				poll = true
+			default:
 			}
 			continue
 		}
@@ -212,7 +218,7 @@ func (l *Signer) Round(ctx context.Context, poll bool) (again bool) {
 	}
 	var wanted []ledger.OrgID
 	if err == nil {
-		wanted, err = l.wanted(ctx, sealed, poll)
+		wanted, again, err = l.wanted(ctx, sealed, poll)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -251,9 +257,9 @@ func (l *Signer) leads(ctx context.Context) (bool, error) {
 	return held, err
 }
 
-// wanted lists the organizations whose logs this round checks, sorted by id. The caller holds
-// mu.
-func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun, poll bool) ([]ledger.OrgID, error) {
+// wanted lists the organizations whose logs this round checks, sorted by id, and reports whether
+// more remain for the next round. The caller holds mu.
+func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun, poll bool) (list []ledger.OrgID, more bool, err error) {
 	wanted := make(map[ledger.OrgID]bool, len(sealed))
 	for org := range sealed {
 		wanted[org] = true
@@ -269,7 +275,7 @@ func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun
 		for {
 			orgs, err := l.Store.UnsignedLogs(ctx, after, listPage)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			for _, org := range orgs {
 				wanted[org] = true
@@ -280,31 +286,57 @@ func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun
 			after = orgs[len(orgs)-1]
 		}
 	}
-	if keys := l.signers(); !slices.Equal(keys, l.signed) { // a key rotation: sign every log again
-		if l.signed != nil {
-			orgs, err := l.Store.Organizations(ctx)
-			if err != nil {
-				return nil, err
-			}
-			for _, org := range orgs {
-				wanted[org.ID] = true
-			}
-		}
-		l.signed = keys
+	if err := l.noteKeys(ctx); err != nil {
+		return nil, false, err
 	}
-	now, list := l.now(), make([]ledger.OrgID, 0, len(wanted))
+	now, resigned := l.now(), 0
+	for org := range l.unsigned {
+		switch {
+		case wanted[org] || l.paused[org].until > now:
+		case resigned == maxPublished: // so that new receipts do not wait for all of them
+			more = true
+		default:
+			wanted[org] = true
+			resigned++
+		}
+	}
 	for org := range wanted {
 		if l.paused[org].until <= now {
 			list = append(list, org)
 		}
 	}
 	slices.SortFunc(list, func(a, b ledger.OrgID) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
-	return list, nil
+	return list, more, nil
+}
+
+// noteKeys marks every log as unsigned if the signing keys are not those of the last round: they
+// were rotated, here or while another process was the signer. The caller holds mu.
+func (l *Signer) noteKeys(ctx context.Context) error {
+	keys := l.signers()
+	if l.signed != nil && slices.Equal(keys, l.signed) {
+		return nil
+	}
+	orgs, err := l.Store.Organizations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, org := range orgs {
+		l.unsigned[org.ID] = true
+	}
+	l.signed = keys
+	return nil
+}
+
+// keep caches a log whose published checkpoint every signing key has signed. The caller holds mu.
+func (l *Signer) keep(log *signedLog) {
+	org := log.record.Org
+	l.logs.Put(org, log, log.edge.Bytes())
+	delete(l.unsigned, org)
 }
 
 // signers lists the ids of the keys that sign new checkpoints.
 func (l *Signer) signers() []string {
-	var ids []string
+	ids := []string{}
 	for _, key := range l.Keys.LogKeys(l.Clock()) {
 		if key.Signs() {
 			ids = append(ids, key.ID)
@@ -345,7 +377,7 @@ func (l *Signer) publish(ctx context.Context, grown []*growth) {
 	err := l.publishAll(ctx, grown)
 	if err == nil {
 		for _, g := range grown {
-			l.logs.Put(g.log.record.Org, g.log, g.log.edge.Bytes())
+			l.keep(g.log)
 		}
 		return
 	}

@@ -86,7 +86,7 @@ func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun)
 		l.sealed.again(org)
 	}
 	if log.published != nil && log.pending == nil && log.published.Size == log.edge.Size() && l.signedByAll(log.published) {
-		l.logs.Put(org, log, log.edge.Bytes())
+		l.keep(log)
 		return nil, more, nil
 	}
 	root, err := log.edge.Root()

@@ -408,6 +408,42 @@ func TestRotationOfLogKeys(t *testing.T) {
 	l.prove(acme, 3)
 }
 
+// A log that could not be signed during a rotation is signed later, and so is one that does not
+// grow if the keys were rotated while no server was running. Otherwise revoking the old key would
+// leave such a log without a valid signature.
+//
+//countersign:race
+func TestRotationReachesEveryLog(t *testing.T) {
+	t.Parallel()
+	l := logging(t, testdb.SQLite(t), nil, true)
+	acme := newTenant(t, l.Service, "acme")
+	l.seal(acme, 2)
+	l.SignRound(t.Context())
+	rotate := func() {
+		t.Helper()
+		must[*keyring.Ring](t)(keyring.Rotate(l.keys, rand.Reader, time.Now()))
+		done(t, l.notary.Reload())
+	}
+	before := l.checkpoint("acme")
+
+	rotate()
+	l.EndRoundsAt(errors.New("the store fails"), "before publication")
+	l.SignRound(t.Context())
+	l.EndRoundsAt(nil, "")
+	l.ForgetPauses()
+	l.SignRound(t.Context())
+	if c := l.checkpoint("acme"); c != before { // verifies it with the new key
+		t.Errorf("after a round that failed: %+v", c)
+	}
+
+	rotate()
+	next := logging(t, l.db, l, true)
+	next.SignRound(t.Context())
+	if c := next.checkpoint("acme"); c != before {
+		t.Errorf("after a restart: %+v", c)
+	}
+}
+
 func logOf(l *logged, slug string) string {
 	l.t.Helper()
 	origin, _, err := l.Operator().LogVerifierKeys(l.t.Context(), slug)
