@@ -368,7 +368,7 @@ func (j *Jobs) email(ctx context.Context, job *store.Job, notice *notify.Notice)
 	case len(approval.Fallback) > 0:
 		return email{approval.Escalate, job.Body}, nil
 	}
-	return j.untrustedEmail(approval, *notice)
+	return j.untrustedEmail(job, approval, *notice)
 }
 
 // approvalOf returns the approval that a notice is about; nil if it was deleted.
@@ -390,7 +390,7 @@ func (j *Jobs) approvalOf(ctx context.Context, notice *notify.Notice) (*ledger.A
 // untrustedEmail returns the e-mail to addresses that an agent chose. It contains no text of
 // the agent, and the number of such e-mails is limited: otherwise an agent's key could be used
 // to send arbitrary mail to anyone.
-func (j *Jobs) untrustedEmail(approval *ledger.Approval, notice notify.Notice) (email, error) {
+func (j *Jobs) untrustedEmail(job *store.Job, approval *ledger.Approval, notice notify.Notice) (email, error) {
 	// The environment is text of the agent, too, and a reason may repeat the agent's name.
 	notice.Chain, notice.Environment, notice.Agent, notice.Action, notice.Reason = "", "", "", "", ""
 	notice.Amount, notice.Rules = nil, nil
@@ -398,7 +398,7 @@ func (j *Jobs) untrustedEmail(approval *ledger.Approval, notice notify.Notice) (
 	if err != nil {
 		return email{}, err
 	}
-	allowed := j.service.untrustedMails.take(approval, j.service.now())
+	allowed := j.service.untrustedMails.take(job.No, approval, j.service.now())
 	if dropped := len(approval.Escalate) - allowed; dropped > 0 {
 		j.service.log.Warn("e-mails to a chain's own fallback approvers were dropped: too many within an hour", "mails", dropped, "chain_id", approval.Chain.String())
 	}
@@ -412,6 +412,7 @@ type untrustedMailCount struct {
 	hour   int64      // hours since the epoch
 	chains map[ledger.ChainID]int
 	keys   map[ledger.KeyID]int
+	jobs   map[int64]int // by number: a job that is retried does not count again
 }
 
 // Bounds for the e-mails of an hour to addresses that agents chose.
@@ -420,17 +421,21 @@ const (
 	maxMailsPerKey   = 20
 )
 
-// take counts the e-mails of an approval and returns how many of them may be sent.
-func (m *untrustedMailCount) take(approval *ledger.Approval, now ledger.Time) int {
+// take counts the e-mails of an approval and returns how many of them the job may send.
+func (m *untrustedMailCount) take(job int64, approval *ledger.Approval, now ledger.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if current := now.Period(time.Hour); m.chains == nil || current != m.hour {
-		m.hour, m.chains, m.keys = current, make(map[ledger.ChainID]int), make(map[ledger.KeyID]int)
+		m.hour, m.chains, m.keys, m.jobs = current, make(map[ledger.ChainID]int), make(map[ledger.KeyID]int), make(map[int64]int)
+	}
+	if allowed := m.jobs[job]; allowed > 0 {
+		return allowed
 	}
 	allowed := max(min(len(approval.Escalate), maxMailsPerChain-m.chains[approval.Chain], maxMailsPerKey-m.keys[approval.OpenedBy]), 0)
 	if allowed > 0 { // so that the maps have no more entries than e-mails were sent
 		m.chains[approval.Chain] += allowed
 		m.keys[approval.OpenedBy] += allowed
+		m.jobs[job] = allowed
 	}
 	return allowed
 }

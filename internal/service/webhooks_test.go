@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -202,4 +203,53 @@ func TestWebhooksAreActs(t *testing.T) {
 		}
 		checkIntact(t, g.Service, "acme", 0)
 	})
+}
+
+// unfinishing is a store in which the next job cannot be finished.
+type unfinishing struct {
+	store.Store
+	fails bool
+}
+
+func (u *unfinishing) FinishJob(ctx context.Context, job *store.Job, follow []*store.Job) error {
+	if u.fails {
+		u.fails = false
+		return fmt.Errorf("the disk is busy: %w", store.ErrUnavailable)
+	}
+	return u.Store.FinishJob(ctx, job, follow)
+}
+
+// E-mails to addresses that a chain names are limited, and a notice that is fanned out a second time
+// because the store failed does not count twice: everyone is notified.
+func TestRetriedMailsCountOnce(t *testing.T) {
+	t.Parallel()
+	g := govern(t, testdb.SQLite(t))
+	failing := &unfinishing{Store: g.store}
+	g.Service = g.over(failing)
+	addresses := []string{"ann@example.com", "bob@example.com", "cem@example.com"}
+	chain := request(t, ledger.ParseChainRequest, `{"name":"retried","fallback_approvers":["`+strings.Join(addresses, `","`)+`"]}`)
+	opened := must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.agent, chain, ""))
+	asked := []ledger.ApprovalID{g.ask(opened.ID), g.ask(opened.ID)}
+	g.fanOut()
+	approval := must[*service.ApprovalView](t)(g.Approval(t.Context(), g.who.agent, asked[0], 0))
+	g.clock.Advance(approval.EscalatesAt.Std().Sub(g.clock.Now()))
+	for _, id := range asked {
+		must[ledger.Time](t)(g.AdvanceApproval(t.Context(), id))
+	}
+	notices := must[[]*service.Job](t)(g.Jobs().Claim(t.Context(), time.Second, map[string]int{service.JobNotice: 10}))
+	for _, notice := range notices {
+		failing.fails = true
+		if err := g.Jobs().FanOut(t.Context(), notice); err == nil {
+			t.Fatal("the job was finished")
+		}
+		done(t, g.Jobs().FanOut(t.Context(), notice))
+	}
+	_, deliveries := g.fanOut()
+	var to []string
+	for _, job := range deliveries {
+		to = append(to, must[*service.Delivery](t)(g.Jobs().Delivery(t.Context(), job)).To...)
+	}
+	if want := slices.Concat(addresses, addresses[:2]); !slices.Equal(to, want) { // one chain may send five in an hour
+		t.Errorf("e-mails to %v\nwant %v", to, want)
+	}
 }
