@@ -51,6 +51,32 @@ func (g *governed) abandoned(name string, actions ...*ledger.Action) ledger.Chai
 	return chain
 }
 
+// A pass that seals as many chains as one job may continues with the next chain, wherever in a page
+// of chains that happens.
+func TestAbandonmentContinuesWithinAPage(t *testing.T) {
+	t.Parallel()
+	g := govern(t, testdb.SQLite(t))
+	const abandoned, waiting = 120, 50 // pages have 100 chains, and one job seals 100
+	var chains []ledger.ChainID
+	for i := range abandoned + waiting {
+		chains = append(chains, g.open(fmt.Sprint("chain-", i)))
+	}
+	for _, chain := range chains[abandoned:] {
+		g.ask(chain) // waits for a person
+	}
+	g.clock.Advance(73 * time.Hour)
+	g.passRound(g.Service)
+	left := 0
+	for _, chain := range chains[:abandoned] {
+		if !g.chainState(chain).Status.Sealed() {
+			left++
+		}
+	}
+	if left > 0 {
+		t.Errorf("%d abandoned chains are left until the next pass", left)
+	}
+}
+
 // After each kind of request that counts, a chain is left open for as long as after its last
 // event, and no longer.
 //

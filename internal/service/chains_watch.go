@@ -523,10 +523,11 @@ func (a *abandonment) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := a.page(ctx, records); err != nil {
+		finished, err := a.page(ctx, records)
+		if err != nil {
 			return err
 		}
-		if len(records) < abandonPage {
+		if finished && len(records) < abandonPage {
 			a.done = true
 			break
 		}
@@ -537,29 +538,31 @@ func (a *abandonment) run(ctx context.Context) error {
 	return nil
 }
 
-func (a *abandonment) page(ctx context.Context, records []*store.ChainRecord) error {
+// page examines chains until the job has sealed as many as it may, and reports whether it reached
+// the last one.
+func (a *abandonment) page(ctx context.Context, records []*store.ChainRecord) (finished bool, err error) {
 	ids := make([]ledger.ChainID, 0, len(records))
 	for _, record := range records {
 		ids = append(ids, record.ID)
 	}
 	polled, err := a.service.store.Polled(ctx, ids)
 	if err != nil {
-		return err
+		return false, err
 	}
-	for _, record := range records {
+	for i, record := range records {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("seal abandoned chains: %w", err)
+			return false, fmt.Errorf("seal abandoned chains: %w", err)
 		}
 		if err := a.examine(ctx, record, polled[record.ID]); err != nil {
-			return err
+			return false, err
 		}
 		a.examined++
 		a.before = record.ID
 		if a.sealed >= maxSealed {
-			break
+			return i == len(records)-1, nil
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // examine seals a chain if it is abandoned. A chain that cannot be sealed, most likely because
