@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
+	"countersign/internal/store"
 	"countersign/internal/testdb"
 	"countersign/internal/verify"
 )
@@ -476,4 +478,40 @@ func TestChainsThatWereAccepted(t *testing.T) {
 		_, err = r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
 		checkCode(t, "the same after a restart", err, fault.CodeEvidenceTampered)
 	})
+}
+
+// unreadableChain is a store in which one chain cannot be read.
+type unreadableChain struct {
+	store.Store
+	id ledger.ChainID
+}
+
+func (u *unreadableChain) Chain(ctx context.Context, id ledger.ChainID) (*store.ChainRecord, error) {
+	if id == u.id {
+		return nil, fmt.Errorf("the disk fails: %w", store.ErrUnavailable)
+	}
+	return u.Store.Chain(ctx, id)
+}
+
+// An audit that has found tampering reports it even if open chains cannot be read afterwards, and
+// says that they were not compared with what was acknowledged.
+func TestAuditReportsDespiteUnreadableChains(t *testing.T) {
+	t.Parallel()
+	r := remember(t, testdb.SQLite(t))
+	r.complete(r.open("sealed"))
+	open := r.open("open")
+	r.record(open, step(t, "look", ""))
+	done(t, r.chains.Flush())
+	r.store = &unreadableChain{Store: r.store, id: open}
+	r.start()
+	_, err := r.AuditLedger(t.Context(), r.who.admin, verify.AuditOptions{})
+	checkCode(t, "nothing was found, and not everything was read", err, fault.CodeUnavailable)
+	done(t, r.direct.exec("UPDATE receipts SET body = "+r.direct.dialect.mark(1), []byte("nothing at all")))
+	report := must[*verify.LedgerAudit](t)(r.AuditLedger(t.Context(), r.who.admin, verify.AuditOptions{}))
+	if report.Break == nil || report.Break.Check != ledger.CheckSignature {
+		t.Errorf("the audit finds %+v", report.Break)
+	}
+	if !slices.Contains(report.NotChecked, string(ledger.CheckRollback)) {
+		t.Errorf("not checked: %v", report.NotChecked)
+	}
 }

@@ -69,22 +69,25 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 	report.Receipts, report.Chains, report.Events = a.receipts.Load(), a.chains.Load(), a.events.Load()
 	report.Acts = a.acts.Load()
 	if !options.ReceiptsOnly {
+		// A break that was found is reported even if the rest cannot be read.
 		lost, err := a.inspectFindings(ctx)
 		switch {
-		case found == nil && err != nil:
+		case err != nil && found == nil:
 			return nil, err
+		case err != nil:
+			report.NotChecked = append(report.NotChecked, string(ledger.CheckFindings))
 		case found == nil:
 			found = lost
 		default:
 			report.Further = lost
 		}
-	}
-	if !options.ReceiptsOnly {
 		back, err := a.rolledBackChains(ctx)
-		if err != nil {
+		switch {
+		case err != nil && found == nil:
 			return nil, err
-		}
-		if found == nil && len(back) > 0 {
+		case err != nil:
+			report.NotChecked = append(report.NotChecked, string(ledger.CheckRollback))
+		case found == nil && len(back) > 0:
 			found, back = back[0], back[1:]
 		}
 		report.RolledBack = back
