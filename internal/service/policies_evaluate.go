@@ -307,17 +307,18 @@ func (s *policyService) SimulatePolicy(ctx context.Context, caller *Caller, requ
 	if err != nil {
 		return nil, err
 	}
-	org, err := s.organization(ctx, caller.Org)
+	current, err := s.organization(ctx, caller.Org)
 	if err != nil {
 		return nil, err
 	}
-	if err := readBudgets(&org.Settings, set.Budgets(), "", setBudgetFirst); err != nil {
+	if err := readBudgets(&current.Settings, set.Budgets(), "", setBudgetFirst); err != nil {
 		return nil, err
 	}
+	org := *current // a record that was read is never modified
 	org.Controls.KillSwitch = ledger.KillSwitch{}
 	candidate := compiled(ledger.PolicyVersion(org.Controls.Policy.Number+1, set.Canonical()), set).Under(&org.Settings)
 	run := &simulation{
-		service: s, org: org, policy: candidate, limit: int64(request.MaxEvents),
+		service: s, org: &org, policy: candidate, limit: int64(request.MaxEvents),
 		report: &SimulationReport{PolicyVersion: candidate.Version, Complete: true},
 	}
 	err = s.store.ScanEvents(ctx, caller.Org, request.Since, func(record *store.ChainRecord, stored *ledger.StoredEvent) error {
