@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -29,7 +30,7 @@ type keysView struct {
 }
 
 // askedKey is the form for a new key as it was sent, if it was refused.
-type askedKey struct{ Name, Owner, Agents string }
+type askedKey struct{ Name, Role, Owner, Agents, Days string }
 
 func showKeys(v *visit) error {
 	caller, err := v.admin()
@@ -49,6 +50,7 @@ func (v *visit) showKeys(status int, caller *service.Caller, page *keysView) err
 		return err
 	}
 	page.Keys, page.Own, page.Now = keys[:min(len(keys), keysPage)], caller.Key, v.console.service.Now()
+	page.Asked.Role = cmp.Or(page.Asked.Role, string(ledger.RoleAgent))
 	if len(keys) > keysPage {
 		page.Next = "/api-keys?after=" + keys[keysPage-1].ID.String()
 	}
@@ -72,7 +74,11 @@ func createKey(v *visit) error {
 	})
 	if why := refusalOf(err); why != nil {
 		return v.showKeys(why.Status, caller, &keysView{
-			Asked: askedKey{sent.text("name"), sent.text("owner"), strings.Join(sent.lines("agents"), "\n")}, Refusal: why,
+			Asked: askedKey{
+				Name: sent.text("name"), Role: sent.text("role"), Owner: sent.text("owner"),
+				Agents: strings.Join(sent.lines("agents"), "\n"), Days: sent.text("days"),
+			},
+			Refusal: why,
 		})
 	}
 	if err != nil {
