@@ -92,6 +92,7 @@ func showApprovals(v *visit) error {
 	}
 	query := v.r.URL.Query()
 	page := &approvalsList{Now: v.console.service.Now(), Filter: query.Get("status"), Search: readSearch(query, "/approvals", "approval", false)}
+	page.Search.Status = page.Filter
 	if page.Search.Searching() && page.Filter == "" {
 		page.Filter = filterAll
 	}

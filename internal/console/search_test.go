@@ -33,6 +33,11 @@ func TestSearchBox(t *testing.T) {
 	member.get(t, next(t, first)).expect(t, http.StatusOK, "-00003", "-00001").without(t, "-00004")
 	member.get(t, at("/approvals", fmt.Sprintf("agent:%q action:%q", asked.AgentName, asked.ActionName))).expect(t, http.StatusOK, page(asked.ID), "Search results")
 	member.get(t, at("/approvals", "agent:"+asked.AgentName)+"&status=denied").expect(t, http.StatusOK, "No approval found", "Search results: denied")
+	// The box keeps the status that is chosen below it, and "Show all" means all of that status.
+	const status = `<input type="hidden" name="status" value="denied">`
+	member.get(t, "/approvals?status=denied").expect(t, http.StatusOK, status)
+	member.get(t, "/approvals?q=nothing&status=denied").expect(t, http.StatusOK, status, `<a href="/approvals?status=denied">Show all</a>`)
+	member.get(t, "/approvals?q=nothing").expect(t, http.StatusOK).without(t, `name="status"`)
 
 	for path, text := range map[string]string{
 		"/chains":    `agent:nobody decision:deny metadata.customer=<b>`,
