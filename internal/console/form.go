@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxForm is the maximum size of a form with a few short fields, in bytes.
+	// maxForm is the maximum size of a form with a few names or ids, in bytes.
 	maxForm = 4 << 10
-	// maxText is the maximum size of a form with a comment or lists, in bytes. The encoding of a form
+	// maxText is the maximum size of a form with longer texts or lists, in bytes. The encoding of a form
 	// takes up to three bytes for each byte of text.
 	maxText = 256 << 10
 )

@@ -22,3 +22,19 @@ func TestRefusedKeyKeepsItsChoices(t *testing.T) {
 			expect(t, http.StatusUnprocessableEntity, `<option value="`+chosen.role+`" selected>`, `<option value="`+chosen.days+`" selected>`)
 	}
 }
+
+// The forms take every text that the API takes, in any script. The encoding of a form makes
+// such a text up to twelve times as long as its number of characters.
+func TestFormsTakeTheLongestTexts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	webhook := url.Values{"url": {"https://hooks.example/" + strings.Repeat("a/", 900)}, "description": {strings.Repeat("界", 200)}, "events": {
+		"chain.completed", "chain.auto_paused", "approval.requested", "approval.escalated", "approval.decided", "approval.timed_out",
+		"kill_switch.activated", "kill_switch.deactivated", "ledger.tamper_found",
+	}}
+	admin.post(t, "/webhooks", admin.fill(t, "/webhooks", webhook)).expect(t, http.StatusCreated, webhook.Get("description"))
+	reason := strings.Repeat("界", 500)
+	admin.post(t, "/kill-switch/activate", url.Values{"confirm": {"yes"}, "reason": {reason}}).expect(t, http.StatusSeeOther)
+	admin.get(t, "/kill-switch").expect(t, http.StatusOK, reason)
+}

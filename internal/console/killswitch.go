@@ -56,7 +56,7 @@ func (v *visit) confirmSwitch(turn func(*service.Caller, form) error) error {
 	if err != nil {
 		return err
 	}
-	sent, err := v.form(maxForm)
+	sent, err := v.form(maxText)
 	if err != nil {
 		return err
 	}

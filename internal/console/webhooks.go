@@ -56,7 +56,7 @@ func createWebhook(v *visit) error {
 	if err != nil {
 		return err
 	}
-	sent, err := v.form(maxForm)
+	sent, err := v.form(maxText)
 	if err != nil {
 		return err
 	}
