@@ -11,7 +11,7 @@ import (
 // maxBudgets is the maximum number of budgets in the form.
 const maxBudgets = 20
 
-// budgetForm is the row of one budget in the form. A row without a name is ignored.
+// budgetForm is the row of one budget in the form.
 type budgetForm struct {
 	No                                                   int
 	Name, Scope, Match, Window, Measure, Limit, Decision string
@@ -59,12 +59,13 @@ var limitMembers = map[string]string{
 	string(ledger.MeasureUSD): "limit_usd", string(ledger.MeasureCost): "limit_cost_usd", string(ledger.MeasureTokens): "limit_tokens",
 }
 
-// budgetsRequest converts the rows to the API's form. A row without a name is omitted, which removes the
-// budget.
-func budgetsRequest(sent form) []map[string]any {
+// budgetsRequest converts the rows to the API's form. The first rows are the existing budgets. One of them
+// without a name is omitted, which removes the budget. A new budget without a name is a mistake, and the
+// validation says so.
+func budgetsRequest(sent form, existing int) []map[string]any {
 	budgets := []map[string]any{}
-	for _, b := range sentBudgets(sent) {
-		if b.Name == "" {
+	for i, b := range sentBudgets(sent) {
+		if b.Name == "" && i < existing {
 			continue
 		}
 		members := map[string]any{"name": b.Name, "scope": b.Scope, "window": b.Window, "decision": b.Decision}

@@ -48,6 +48,10 @@ func TestBudgetsAreEdited(t *testing.T) {
 	bad = filled(t, admin)
 	bad.Set("budget_1_limit", "a lot")
 	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "Budgets 1 limit tokens must", "a lot")
+	// A new budget without a name is a mistake. Only clearing the name of an existing one removes it.
+	bad = filled(t, admin)
+	bad.Set("budget_2_limit", "77.25")
+	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "Budgets 2 name", "77.25")
 	check(daily, monthly)
 
 	w.spend(t, w.acme)

@@ -182,7 +182,7 @@ func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 		modes[strings.TrimSpace(category)] = strings.TrimSpace(mode)
 	}
 	members["fail_modes"] = modes
-	members["budgets"] = budgetsRequest(sent)
+	members["budgets"] = budgetsRequest(sent, len(now.Budgets))
 	return request(members)
 }
 
