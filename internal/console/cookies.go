@@ -1,7 +1,9 @@
 package console
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"slices"
@@ -91,12 +93,13 @@ func localPath(path string) string {
 }
 
 const (
-	onceCookie = "once"
-	maxOnces   = 20  // forms that a browser remembers
-	maxOnce    = 100 // bytes
+	onceCookie    = "once"
+	maxOnces      = 20   // forms that a browser remembers
+	maxOnce       = 100  // bytes of a token
+	maxOnceCookie = 2000 // bytes
 )
 
-// once reads the token that identifies one rendered form.
+// once reads the token that identifies one rendered page. All forms of the page have the same token.
 func (f form) once() (string, error) {
 	once := f.text("once")
 	odd := func(r rune) bool { return !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz_", r) }
@@ -106,22 +109,30 @@ func (f form) once() (string, error) {
 	return once, nil
 }
 
-// onlyOnce runs do unless the same form was sent before. A response that shows a secret cannot be a
-// redirect, so a reload sends the form again. A cookie records which forms the browser has sent, so
-// this works whichever replica the reload reaches.
+// formID identifies one form of a rendered page by the page's token and by what distinguishes the form
+// from the page's other forms.
+func formID(once string, parts ...string) string {
+	sum := sha256.Sum256([]byte(once + "\n" + strings.Join(parts, "\n")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// onlyOnce runs do unless the same form of the same page was sent before. A response that shows a secret
+// cannot be a redirect, so a reload sends the form again. A cookie records which forms the browser has
+// sent, so this works whichever replica the reload reaches.
 func (v *visit) onlyOnce(sent form, do func() error) (again bool, err error) {
 	once, err := sent.once()
 	if err != nil {
 		return false, err
 	}
-	before := strings.Split(v.cookieValue(onceCookie, maxOnces*(maxOnce+1)), ".")
-	if slices.Contains(before, once) {
+	id := formID(once, v.r.URL.Path)
+	before := strings.Split(v.cookieValue(onceCookie, maxOnceCookie), ".")
+	if slices.Contains(before, id) {
 		return true, nil
 	}
 	if err := do(); err != nil {
 		return false, err
 	}
-	before = append(before[max(0, len(before)-maxOnces+1):], once)
+	before = append(before[max(0, len(before)-maxOnces+1):], id)
 	http.SetCookie(v.w, v.cookie(onceCookie, strings.Trim(strings.Join(before, "."), ".")))
 	return false, nil
 }

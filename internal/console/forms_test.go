@@ -38,3 +38,33 @@ func TestFormsTakeTheLongestTexts(t *testing.T) {
 	admin.post(t, "/kill-switch/activate", url.Values{"confirm": {"yes"}, "reason": {reason}}).expect(t, http.StatusSeeOther)
 	admin.get(t, "/kill-switch").expect(t, http.StatusOK, reason)
 }
+
+// A page can have several forms. After one was sent and the browser went back to the page, the
+// others still work.
+func TestFormsOfOnePageAreIndependent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.exports(t, w.acme, ledger.ExportAdmins)
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+
+	form := admin.fill(t, "/api-keys", url.Values{"overlap": {"600"}})
+	for _, role := range []ledger.Role{ledger.RoleMember, ledger.RoleAgent} {
+		here := "/api-keys/" + w.acme.keys[role].Record.ID.String()
+		for path, status := range map[string]int{here + "/sign-in": http.StatusCreated, here + "/rotate": http.StatusOK} {
+			shownOnce(t, admin.post(t, path, form).expect(t, status).without(t, "was already sent"))
+			admin.post(t, path, form).expect(t, status, "was already sent")
+		}
+	}
+
+	receipt := w.complete(t, w.acme, w.open(t, w.acme, "shared"))
+	form = admin.fill(t, "/receipts/"+receipt.String(), url.Values{
+		"receipt_id": {receipt.String()}, "artifact_type": {"receipt"}, "artifact_id": {receipt.String()},
+	})
+	for _, days := range []string{"7", "30"} {
+		form.Set("days", days)
+		for _, path := range []string{"/public-links", "/public-links/shares"} {
+			shownOnce(t, admin.post(t, path, form).expect(t, http.StatusCreated))
+			admin.post(t, path, form).expect(t, http.StatusCreated, "already created and shown")
+		}
+	}
+}

@@ -21,7 +21,7 @@ const tokensPage = 50
 type shareForm struct {
 	Artifact string
 	ID       uuid.UUID
-	// Once is the idempotency key, so that a form sent twice does not issue two links.
+	// Once identifies the page, so that a form sent twice does not issue two links.
 	Once string
 }
 
@@ -153,7 +153,8 @@ func (v *visit) issueLink(
 	if err != nil {
 		return err
 	}
-	_, text, err := issue(v.r.Context(), caller, wanted, once)
+	// A page can have forms for both kinds, and a form can be sent again with another expiry.
+	_, text, err := issue(v.r.Context(), caller, wanted, formID(once, kind.path, sent.text("days")))
 	if err != nil {
 		return err
 	}
