@@ -140,7 +140,7 @@ func TestApprovalsSayWhatIsWrong(t *testing.T) {
 	agent := newReviewer(t, s, server, "agent")
 
 	refuse(t, cli.ExitFailed, "use another key", own.args("approve", id, "--yes")...)
-	refuse(t, cli.ExitFailed, "no such object", agent.args("approve", id, "--yes")...)
+	refuse(t, cli.ExitInconclusive, "no such object", agent.args("approve", id, "--yes")...)
 	refuse(t, cli.ExitInconclusive, "first 4 characters", person.args("approve", "abc", "--yes")...)
 	refuse(t, cli.ExitInconclusive, "first 4 characters", person.args("approve", "../organization", "--yes")...)
 	refuse(t, cli.ExitInconclusive, "approvals list", person.args("approve", strings.Repeat("0", 8), "--yes")...)

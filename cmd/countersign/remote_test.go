@@ -115,6 +115,20 @@ func TestAdministrationAtTheTerminal(t *testing.T) {
 		refuse(t, cli.ExitInconclusive, "a chain's id has the form", at("chains", "show", "nonsense")...)
 		refuse(t, cli.ExitInconclusive, "a receipt's id, or its number", at("receipts", "show", "nonsense")...)
 		refuse(t, cli.ExitInconclusive, "no receipt of that id or number", at("receipts", "show", "CSN-1999-00001")...)
+		const unknown = "00000000-0000-4000-8000-000000000000"
+		for _, words := range [][]string{
+			{"chains", "show", unknown}, {"approvals", "deny", unknown, "--yes"}, {"shares", "revoke", unknown},
+			{"webhooks", "test", unknown}, {"webhooks", "deliveries", unknown}, {"webhooks", "redeliver", hook.ID, unknown},
+		} {
+			refuse(t, cli.ExitInconclusive, "check the id", at(words...)...)
+		}
+		for says, words := range map[string][]string{
+			"no such signing key": {"signing-keys", "retract", unknown},
+			"there is no finding": {"tampering", "acknowledge", unknown, "--reason", "looked at"},
+			"there is no key":     {"log", "revoke-key", unknown},
+		} {
+			refuse(t, cli.ExitInconclusive, says, s.args(words...)...)
+		}
 		refuse(t, cli.ExitInconclusive, "--limit must be between", at("chains", "list", "--limit", "0")...)
 	})
 }

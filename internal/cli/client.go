@@ -174,6 +174,9 @@ func (c *Client) refused(response *http.Response, data []byte) error {
 	if err := json.Unmarshal(data, &problem); err != nil || problem.Code == "" {
 		return Inconclusive(fmt.Errorf("the server at %s answered %s, but not like a countersign server: check --url", c.Base, response.Status))
 	}
+	if problem.Code == fault.CodeNotFound { // an id on the command line names nothing
+		return Inconclusive(&problem)
+	}
 	return &problem
 }
 

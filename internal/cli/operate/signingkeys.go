@@ -96,7 +96,7 @@ func (c *signingKeyChange) change(p *cli.Process, change func(*service.Operator,
 	defer func() { err = errors.Join(err, o.Close()) }()
 	key, err := change(o.Operator(), p.Ctx, c.Org, ledger.SigningKeyID{UUID: id})
 	if err != nil {
-		return err
+		return namesNothing(err)
 	}
 	if c.JSON {
 		return p.PrintJSON(signingKeyLineOf(key))

@@ -147,7 +147,7 @@ func (c *tamperingAcknowledgeCommand) Run(p *cli.Process) (err error) {
 	if !c.All {
 		one, err := service.FindingByID(findings, c.ID)
 		if err != nil {
-			return err
+			return namesNothing(err)
 		}
 		findings = []*service.Finding{one}
 	}
