@@ -11,8 +11,12 @@ import (
 	"countersign/internal/service"
 )
 
-// maxWait is the longest time that a request can wait for a decision, in seconds.
-const maxWait = 60
+const (
+	// waitPattern is the route on which a request can wait for a decision.
+	waitPattern = "/v1/approvals/{approval_id}"
+	// maxWait is the longest time that a request can wait for a decision, in seconds.
+	maxWait = 60
+)
 
 func listApprovals(x *exchange) error {
 	q := x.search("status", "chain_id")
@@ -64,7 +68,11 @@ func getApproval(x *exchange) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	if wait > 0 {
+	if wait == 0 {
+		if err := x.admitRead(); err != nil {
+			return err
+		}
+	} else {
 		if !x.api.polls.enter(x.caller.Org, x.caller.Key) {
 			x.w.Header().Set("Connection", "close")
 			return x.tooMany(pollRetryAfter, "too many requests are waiting for decisions, of this API key, its organization or all callers")

@@ -98,19 +98,18 @@ func (x *exchange) handle() error {
 		}
 	}
 	defer x.release()
-	if err := x.admitRead(); err != nil {
-		return err
+	// The route on which requests can wait for a decision admits the others itself.
+	if x.route.Method == http.MethodGet && x.caller != nil && x.route.Pattern != waitPattern {
+		if err := x.admitRead(); err != nil {
+			return err
+		}
 	}
 	defer x.releaseRead()
 	return x.route.handle(x)
 }
 
-// admitRead waits for a slot for a request that only reads. Requests that wait for a decision are
-// limited by pollSlots instead.
+// admitRead waits for a slot for a request that only reads.
 func (x *exchange) admitRead() (err error) {
-	if x.route.Method != http.MethodGet || x.caller == nil || x.r.URL.Query().Has("wait") {
-		return nil
-	}
 	x.endRead, err = x.api.Read(x.r.Context(), x.caller)
 	return err
 }

@@ -44,7 +44,7 @@ func (a *API) Routes() []Route {
 		{http.MethodPost, "/v1/chains/{chain_id}/resume", Admin, false, resumeChain},
 		{http.MethodGet, "/v1/chains/{chain_id}/approval-status", Agent, false, approvalStatus},
 		{http.MethodGet, "/v1/approvals", Agent, false, listApprovals},
-		{http.MethodGet, "/v1/approvals/{approval_id}", Agent, false, getApproval},
+		{http.MethodGet, waitPattern, Agent, false, getApproval},
 		{http.MethodPost, "/v1/approvals/{approval_id}/approve", Member, false, approve},
 		{http.MethodPost, "/v1/approvals/{approval_id}/cancel", Agent, false, cancel},
 		{http.MethodPost, "/v1/approvals/{approval_id}/deny", Member, false, deny},
