@@ -136,6 +136,10 @@ func TestShares(t *testing.T) {
 			t.Errorf("%s tells a wrong link from an unknown one", path)
 		}
 	}
+	gone := s.browse(t, "/public/shares/"+unknownToken()).expect(t, http.StatusNotFound)
+	if !strings.Contains(string(gone.body), "There is nothing to show here") || !strings.Contains(gone.header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("a browser is told %s", gone.body)
+	}
 	s.post(t, s.acme.admin, "/v1/public-verification-tokens/"+first.ID+"/revoke", "").refuse(t, http.StatusNotFound, "not_found")
 	s.post(t, s.acme.admin, "/v1/shares/"+token.ID+"/revoke", "").refuse(t, http.StatusNotFound, "not_found")
 	s.post(t, s.rival.admin, "/v1/shares/"+first.ID+"/revoke", "").refuse(t, http.StatusNotFound, "not_found")
