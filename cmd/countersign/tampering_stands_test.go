@@ -2,8 +2,11 @@ package main
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"countersign/internal/cli"
 	"countersign/internal/cli/operate"
@@ -62,7 +65,12 @@ func TestTamperingStandsUntilAcknowledged(t *testing.T) {
 		if out := succeed(t, s.args("tampering", "acknowledge", lines[0].ID[:12], "--reason", "a drill")...); !strings.Contains(out, lines[0].ID[:12]+" is acknowledged") {
 			t.Errorf("acknowledging says %q", out)
 		}
-		succeed(t, s.args("tampering", "acknowledge", "--all", "--reason", "a drill")...)
+		done := decode[[]operate.FindingLine](t, succeed(t, s.args("tampering", "acknowledge", "--all", "--reason", "a drill", "--json")...))
+		all := decode[[]operate.FindingLine](t, succeed(t, s.args("tampering", "list", "--all", "--json")...))
+		all = slices.DeleteFunc(all, func(line operate.FindingLine) bool { return line.ID == lines[0].ID })
+		if diff := gocmp.Diff(all, done); diff != "" || len(done) != 1 || done[0].AcknowledgedAt == nil {
+			t.Errorf("list prints %+v, and acknowledge (-list +acknowledge):\n%s", all, diff)
+		}
 		refuse(t, cli.ExitFailed, "signature", s.args("audit")...)
 		if out := succeed(t, s.args("tampering", "list", "--json")...); out != "[]\n" {
 			t.Errorf("after all were acknowledged are open %s", out)

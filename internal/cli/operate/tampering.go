@@ -9,6 +9,7 @@ import (
 	"countersign/internal/cli"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/store"
 	"countersign/internal/verify"
 )
 
@@ -152,16 +153,12 @@ func (c *tamperingAcknowledgeCommand) Run(p *cli.Process) (err error) {
 		findings = []*service.Finding{one}
 	}
 	done, failed := c.acknowledge(p, o, findings)
-	lines, err := findingLines(p, o, done)
-	if err == nil {
-		err = c.print(p, lines)
-	}
-	return errors.Join(err, failed)
+	return errors.Join(c.printStored(p, o, done), failed)
 }
 
 // acknowledge continues after a finding that cannot be acknowledged, so that one organization with
 // a changed log does not affect others.
-func (c *tamperingAcknowledgeCommand) acknowledge(p *cli.Process, o *cli.Opened, findings []*service.Finding) (done []*service.Finding, err error) {
+func (c *tamperingAcknowledgeCommand) acknowledge(p *cli.Process, o *cli.Opened, findings []*service.Finding) (done []store.FindingRef, err error) {
 	var failed []error
 	for _, finding := range findings {
 		if !finding.Open() {
@@ -171,19 +168,26 @@ func (c *tamperingAcknowledgeCommand) acknowledge(p *cli.Process, o *cli.Opened,
 			failed = append(failed, fmt.Errorf("%s: %w", cli.Quoted(verify.FindingID(finding.Name), 12), err))
 			continue
 		}
-		done = append(done, finding)
+		done = append(done, finding.Ref())
 	}
 	return done, errors.Join(failed...)
 }
 
-func (c *tamperingAcknowledgeCommand) print(p *cli.Process, lines []FindingLine) error {
-	for i := range lines {
-		lines[i].Status, lines[i].Reason = "acknowledged", c.Reason
+// printStored prints the acknowledged findings as they are stored now, like the list command.
+func (c *tamperingAcknowledgeCommand) printStored(p *cli.Process, o *cli.Opened, done []store.FindingRef) error {
+	findings, err := o.Operator().Findings(p.Ctx, c.Org)
+	if err != nil {
+		return cli.Inconclusive(fmt.Errorf("%s acknowledged, but could not read: %w", cli.Count(len(done), "finding"), err))
+	}
+	findings = slices.DeleteFunc(findings, func(f *service.Finding) bool { return !slices.Contains(done, f.Ref()) })
+	lines, err := findingLines(p, o, findings)
+	if err != nil {
+		return cli.Inconclusive(err)
 	}
 	if c.JSON {
 		return p.PrintJSON(lines)
 	}
-	if len(lines) == 0 {
+	if len(done) == 0 {
 		p.Notef("There was nothing to acknowledge.")
 	}
 	for _, line := range lines {
