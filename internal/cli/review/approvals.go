@@ -158,13 +158,15 @@ func FindApproval(ctx context.Context, c *cli.Client, text string) (*Approval, e
 	if err != nil {
 		return nil, err
 	}
-	switch len(list) {
-	case 0:
+	switch {
+	case len(list) == 0:
 		return nil, cli.Inconclusive(errors.New("no approval begins with that; countersign approvals list lists the waiting ones"))
-	case 1:
-		return &list[0], nil
+	case len(list) > 1:
+		return nil, cli.Inconclusive(fmt.Errorf("%d approvals begin with that: give more of the id", len(list)))
+	case list[0].tampered():
+		return nil, errors.New("this approval was changed outside the service, and cannot be decided: run countersign audit on the server")
 	}
-	return nil, cli.Inconclusive(fmt.Errorf("%d approvals begin with that: give more of the id", len(list)))
+	return &list[0], nil
 }
 
 // SendDecision sends a decision about exactly the payload that was shown.

@@ -1,0 +1,37 @@
+package review
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"countersign/internal/cli"
+	"countersign/internal/ledger"
+)
+
+// serverWith is a client of a server that has the given pending approvals, and no others.
+func serverWith(t *testing.T, approvals string) *cli.Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown := ""
+		if r.URL.Query().Get("status") == "pending" {
+			shown = approvals
+		}
+		_, _ = io.WriteString(w, `{"data":[`+shown+`],"next_cursor":null}`)
+	}))
+	t.Cleanup(server.Close)
+	return cli.NewClient(server.URL, ledger.Secret{})
+}
+
+// Of an approval that was changed outside the service only the id is known. It is not taken for
+// one that was decided.
+func TestChangedApprovalIsNotDecided(t *testing.T) {
+	t.Parallel()
+	api := serverWith(t, `{"id":"01a1e8f1-2936-7000-8245-f551aea1f85b","integrity":"failed"}`)
+	found, err := FindApproval(t.Context(), api, "01a1e8f1-2936")
+	if err == nil || !strings.Contains(err.Error(), "changed outside the service") {
+		t.Errorf("found %+v: %v", found, err)
+	}
+}
