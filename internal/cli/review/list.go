@@ -22,7 +22,7 @@ const changedOutside = "CHANGED OUTSIDE THE SERVICE"
 // listFlags are the flags of every list command.
 type listFlags struct {
 	cli.Remote
-	Limit int  `help:"How many to list, newest first." default:"50" env:"-"`
+	Limit int  `help:"How many to list." default:"50" env:"-"`
 	JSON  bool `name:"json" help:"Print JSON." env:"-"`
 }
 

@@ -11,7 +11,7 @@ import (
 
 // WebhooksCommands are the commands for webhooks.
 type WebhooksCommands struct {
-	List       webhooksListCommand      `cmd:"" help:"List the endpoints that receive notifications."`
+	List       webhooksListCommand      `cmd:"" help:"List the endpoints that receive notifications, oldest first."`
 	Deliveries webhookDeliveriesCommand `cmd:"" help:"List the attempts to deliver to a webhook, newest first."`
 	Redeliver  webhookRedeliverCommand  `cmd:"" help:"Redeliver a message from a webhook's delivery log."`
 	Test       webhookTestCommand       `cmd:"" help:"Deliver a test to a webhook and print the result; exit status 1 if it failed."`
