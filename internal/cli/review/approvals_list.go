@@ -90,13 +90,21 @@ func (c *approvalsListCommand) show(p *cli.Process, api *cli.Client, before stri
 }
 
 func (c *approvalsListCommand) read(p *cli.Process, api *cli.Client) ([]Approval, []json.RawMessage, error) {
-	switch c.Status {
-	case "waiting":
+	if c.Status == "waiting" {
 		return waitingApprovals(p.Ctx, api, c.query())
-	case "all":
-		return readApprovals(p.Ctx, api, "", c.query(), maxApprovals)
 	}
-	return readApprovals(p.Ctx, api, c.Status, c.query(), maxApprovals)
+	status := c.Status
+	if status == "all" {
+		status = ""
+	}
+	list, raw, err := readApprovals(p.Ctx, api, status, c.query(), maxApprovals+1)
+	if len(list) > maxApprovals {
+		list, raw = list[:maxApprovals], raw[:maxApprovals]
+		if !c.Watch {
+			p.Notef("These are only the newest %d approvals; --since and --until select others.", maxApprovals)
+		}
+	}
+	return list, raw, err
 }
 
 func printWaiting(p *cli.Process, list []Approval, now time.Time) error {

@@ -91,9 +91,13 @@ func (c *chainsShowCommand) Run(p *cli.Process) error {
 	if err := json.Unmarshal(text, &chain); err != nil {
 		return cli.Inconclusive(err)
 	}
-	events, raw, err := readList[EventEntry](p.Ctx, api, "/v1/chains/"+c.ID+"/events", make(url.Values), maxListed)
+	events, raw, err := readList[EventEntry](p.Ctx, api, "/v1/chains/"+c.ID+"/events", make(url.Values), maxListed+1)
 	if err != nil {
 		return err
+	}
+	if len(events) > maxListed {
+		events, raw = events[:maxListed], raw[:maxListed]
+		p.Notef("These are only the first %d events of the chain; GET /v1/chains/%s/events of the API lists all of them.", maxListed, c.ID)
 	}
 	if c.JSON {
 		return p.PrintJSON(map[string]any{"chain": text, "events": raw})
