@@ -57,6 +57,7 @@ type Approval struct {
 	RequestedAt   time.Time       `json:"requested_at"`
 	ExpiresAt     time.Time       `json:"expires_at"`
 	DecidedAt     *time.Time      `json:"decided_at"`
+	Comment       *string         `json:"comment"`
 	Reviewer      *struct {
 		Name string `json:"name"`
 	} `json:"reviewer"` // not for agents

@@ -80,6 +80,9 @@ func settledText(a *Approval) string {
 	case "timed_out":
 		return "expired at " + cli.FormatTime(a.ExpiresAt) + ": the action has to be recorded again"
 	case "cancelled":
+		if a.Comment != nil {
+			return "cancelled: the client gave up before anyone decided (" + cli.OneLine(*a.Comment) + ")"
+		}
 		return "cancelled: its chain was completed before anyone decided"
 	}
 	text := a.Status + " by " + reviewerText(a)

@@ -35,3 +35,18 @@ func TestChangedApprovalIsNotDecided(t *testing.T) {
 		t.Errorf("found %+v: %v", found, err)
 	}
 }
+
+// A cancelled approval says whether its client gave up or its chain was completed. Only the former
+// has a comment.
+func TestCancelledApprovalSaysWhy(t *testing.T) {
+	t.Parallel()
+	comment := "no longer\x1b[2J needed"
+	for want, approval := range map[string]*Approval{
+		"cancelled: its chain was completed before anyone decided":                        {Status: "cancelled"},
+		`cancelled: the client gave up before anyone decided (no longer\u001b[2J needed)`: {Status: "cancelled", Comment: &comment},
+	} {
+		if got := settledText(approval); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
