@@ -136,5 +136,5 @@ func counterOwner(u *service.BudgetUse) string {
 	case u.Value == "" && u.Key != nil:
 		return "a key without a name"
 	}
-	return string(u.Budget.Scope) + " " + u.Value
+	return string(u.Budget.Scope) + " " + visible(u.Value)
 }

@@ -119,7 +119,7 @@ func showChain(v *visit) error {
 			return err
 		}
 	}
-	return v.show(http.StatusOK, "chain.html", chain.Name, page)
+	return v.show(http.StatusOK, "chain.html", visible(chain.Name), page)
 }
 
 var errNoChain = fault.Errorf(fault.CodeNotFound, "your organization has no such chain")

@@ -155,3 +155,28 @@ func TestAuditLogMarksForgedEntries(t *testing.T) {
 		admin.get(t, "/audit-log").expect(t, http.StatusOK, "✗ changed outside the service", "countersign audit").without(t, "nobody", "organization.create")
 	})
 }
+
+// Texts that an agent chose cannot turn the direction of what a reader sees, on any page that
+// shows a chain or its receipt.
+func TestChainsAreShownWithoutTurnedText(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.settings(t, w.acme, `{"auto_pause":{"max_events":1},"budgets":[{"name":"each","scope":"agent","window":"day","limit_usd":250,"decision":"deny"}]}`)
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	const turned, shown = "\u202e~", `\u202e~`
+	chain := w.open(t, w.acme, "chain "+turned)
+	event := w.record(t, w.acme, chain, strings.ReplaceAll(
+		`{"agent_name":"agent ~","parent_agent_name":"parent ~","action_type":"type ~","action_name":"pay ~","payload":{"amount_usd":1}}`, "~", turned))
+	report := &ledger.Entry{Kind: ledger.EntryOutcome, Result: ledger.Failed, Detail: "detail " + turned}
+	if _, err := w.service.ReportOutcome(t.Context(), w.caller(t, w.acme), chain, event.ID, report); err != nil {
+		t.Fatal(err)
+	}
+	w.record(t, w.acme, chain, harmless)
+	admin.get(t, "/").expect(t, http.StatusOK, "Paused chains", "chain "+shown).without(t, turned)
+	admin.get(t, "/chains").expect(t, http.StatusOK, "chain "+shown).without(t, turned)
+	admin.get(t, "/settings").expect(t, http.StatusOK, "agent "+shown).without(t, turned)
+	admin.get(t, "/chains/"+chain.String()).
+		expect(t, http.StatusOK, "chain "+shown, "agent "+shown, "parent "+shown, "type "+shown, "pay "+shown, "detail "+shown).without(t, turned)
+	receipt := w.complete(t, w.acme, chain)
+	admin.get(t, "/receipts/"+receipt.String()).expect(t, http.StatusOK, "agent "+shown, "type "+shown, "pay "+shown).without(t, turned)
+}

@@ -18,7 +18,7 @@ import (
 // words are the functions of the templates.
 var words = template.FuncMap{
 	"clock":   clock,
-	"plain":   func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
+	"plain":   func(name any) string { return visible(strings.ReplaceAll(fmt.Sprint(name), "_", " ")) },
 	"number":  thousands,
 	"money":   money,
 	"pretty":  pretty,
