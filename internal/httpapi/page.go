@@ -206,7 +206,7 @@ func (q *listQuery) momentCursor(kind cursorKind) (at ledger.Time, id uuid.UUID,
 
 var decimalPattern = regexp.MustCompile(`^\d{1,2}(\.\d{1,3})?$`)
 
-// seconds reads a duration of whole seconds, up to the bound most. It returns 0 if the parameter is missing.
+// seconds reads a duration in seconds, up to the bound most. It returns 0 if the parameter is missing.
 func (q *listQuery) seconds(name string, most float64) time.Duration {
 	text := q.values.Get(name)
 	if text == "" {
