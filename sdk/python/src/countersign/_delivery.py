@@ -101,15 +101,17 @@ class Delivery:
         """Whether something must be delivered before the next action can be decided."""
         return not self.chain or len(self.outbox) > 0
 
-    def flush(self) -> Steps[None]:
-        """Deliver the queue, in order. One caller at a time does; others wait for it."""
+    def flush(self, patience: float | None = None) -> Steps[None]:
+        """Deliver the queue, in order. One caller at a time does; others wait for it, at most
+        ``patience`` seconds. Then they raise ``Unreachable``."""
         while True:
             with self._lock:
                 if self._flushing is None:
                     self._flushing = Future()
                     break
                 theirs = self._flushing
-            yield Until(theirs)
+            if not (yield Until(theirs, patience)):
+                raise Unreachable("another delivery is still in progress", sent=False)
         try:
             yield from self._deliver()
         finally:

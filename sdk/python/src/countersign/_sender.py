@@ -20,6 +20,7 @@ logger = logging.getLogger("countersign")
 
 _LINGER = 0.02  # seconds during which events are collected into one batch
 _IDLE = 5.0  # seconds without work after which the thread ends
+_PATIENCE = 1.0  # seconds for which the thread waits while another caller delivers a chain
 _FIRST_BACKOFF = 0.2  # seconds
 _LONGEST_BACKOFF = 5.0  # seconds
 
@@ -27,8 +28,9 @@ _LONGEST_BACKOFF = 5.0  # seconds
 class Deliverable(Protocol):
     """Something with undelivered work."""
 
-    def flush(self) -> Steps[None]:
-        """Deliver everything. Raises ``Unreachable`` to be tried again later."""
+    def flush(self, patience: float | None = None) -> Steps[None]:
+        """Deliver everything. Raises ``Unreachable`` to be tried again later, also if another
+        caller delivers and does not end within ``patience`` seconds."""
 
     def fail(self, error: Exception) -> None:
         """Called with a permanent error: the work will not be tried again."""
@@ -79,9 +81,11 @@ class Sender:
         """Deliver everything on the calling thread. Returns whether nothing is left."""
         deadline = time.monotonic() + timeout
         for work in tuple(self._due):
-            if time.monotonic() >= deadline:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 break
-            self._deliver(work)
+            # Bounded, because this thread may run the event loop of the task that delivers now.
+            self._deliver(work, remaining)
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, max(deadline - time.monotonic(), 0))
             return not self._due and not self._busy
@@ -108,7 +112,8 @@ class Sender:
                 if work is None:
                     self._thread = None
                     return
-            self._deliver(work)
+            # Bounded, because a blocked event loop must not hold up all other chains.
+            self._deliver(work, _PATIENCE)
 
     def _await_due(self) -> Deliverable | None:
         """Return the next work once it is due; None when idle. The condition is held."""
@@ -123,14 +128,14 @@ class Sender:
                 return work
             self._changed.wait(due - now)
 
-    def _deliver(self, work: Deliverable) -> None:
+    def _deliver(self, work: Deliverable, patience: float) -> None:
         # Removed first, so that events which arrive during the delivery schedule it again.
         with self._changed:
             if self._due.pop(work, None) is None:
                 return
             self._busy.add(work)
         try:
-            self._run(work.flush())
+            self._run(work.flush(patience))
             self._failures.pop(work, None)
         except (Unreachable, APIError) as error:
             if isinstance(error, APIError) and not is_retryable(error):

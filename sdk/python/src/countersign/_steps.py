@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Awaitable, Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
 
@@ -53,9 +53,12 @@ class Pause:
 
 @dataclass
 class Until:
-    """Wait until a future of another thread or task is done, whatever its result."""
+    """Wait until a future of another thread or task is done, whatever its result. Results in
+    whether it is done; it may not be if there is a timeout."""
 
     done: Future[None]
+    timeout: float | None = None
+    """Seconds."""
 
 
 @dataclass
@@ -77,14 +80,15 @@ def run(steps: Steps[T], send: Callable[[Send], Reply]) -> T:
     try:
         effect = next(steps)
         while True:
-            reply, fault = None, None
+            reply: Reply | bool | None = None
+            fault = None
             try:
                 if isinstance(effect, Send):
                     reply = send(effect)
                 elif isinstance(effect, Pause):
                     time.sleep(effect.seconds)
                 else:
-                    effect.done.result()
+                    reply = not wait((effect.done,), effect.timeout).not_done
             except BaseException as error:
                 fault = error
             # Outside the handler, so that a later error is not chained to this one.
@@ -100,14 +104,15 @@ async def run_async(steps: Steps[T], send: Callable[[Send], Awaitable[Reply]]) -
     try:
         effect = next(steps)
         while True:
-            reply, fault = None, None
+            reply: Reply | bool | None = None
+            fault = None
             try:
                 if isinstance(effect, Send):
                     reply = await send(effect)
                 elif isinstance(effect, Pause):
                     await asyncio.sleep(effect.seconds)
                 else:
-                    await until(effect.done)
+                    reply = await until(effect.done, effect.timeout)
             except BaseException as error:
                 fault = error
             # Outside the handler, so that a later error is not chained to this one.
@@ -116,8 +121,9 @@ async def run_async(steps: Steps[T], send: Callable[[Send], Awaitable[Reply]]) -
         return stop.value  # type: ignore[no-any-return]
 
 
-async def until(done: Future[None]) -> None:
-    """Wait on the running event loop until a future of any thread is done."""
+async def until(done: Future[None], timeout: float | None = None) -> bool:
+    """Wait on the running event loop until a future of any thread is done. Returns whether it is
+    done within the timeout, in seconds."""
     import asyncio
 
     # Not asyncio.wrap_future: cancelling this waiter must not cancel what others wait for.
@@ -135,4 +141,5 @@ async def until(done: Future[None]) -> None:
             pass  # the loop was closed, so nothing waits on it any more
 
     done.add_done_callback(on_done)
-    await woken
+    await asyncio.wait((woken,), timeout=timeout)
+    return woken.done()

@@ -1,0 +1,80 @@
+"""The background delivery, when something holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+import countersign
+from conftest import configure
+from countersign import _sender
+from countersign.testing import FakeService
+from test_decisions import eventually
+
+SAFE = ("clerk", "tool_call", "look", {"n": 1})
+
+
+def put_event(chain: countersign.Chain, key: str) -> None:
+    """Add an event to a chain's queue without delivering it."""
+    assert chain._session is not None
+    chain._session.outbox.put(
+        {
+            "agent_name": "clerk",
+            "action_type": "tool_call",
+            "action_name": "look",
+            "payload": {},
+            "idempotency_key": key,
+            "executed_at": "2026-01-01T00:00:00.000Z",
+            "decision_source": "local_fast_path",
+            "policy_decision": "allow",
+        }
+    )
+
+
+# flush() returns after its timeout if a task of the same event loop is delivering: the task cannot
+# end while flush() blocks the loop.
+def test_flush_on_an_event_loop_returns_while_a_task_delivers(fake: FakeService) -> None:
+    config = countersign.init(**fake.serve())  # over a socket, so that the task has to wait
+    flushed: list[bool] = []
+
+    async def main() -> None:
+        async with countersign.Chain("busy", config=config) as chain:
+            session = chain._session
+            assert session is not None
+            put_event(chain, "k")
+            session.transport.sender.submit(session, 60)
+            recording = asyncio.create_task(chain.record_agent_action(*SAFE))
+            while session._flushing is None:
+                await asyncio.sleep(0)
+            flushed.append(countersign.flush(0.05))
+            await recording
+            flushed.append(countersign.flush())
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert flushed == [False, True]
+
+
+# A delivery that does not end, such as that of a blocked event loop, holds up no other chain.
+def test_a_stuck_delivery_does_not_hold_up_other_chains(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sender, "_PATIENCE", 0.01, raising=False)
+    config = configure(fake)
+    with countersign.Chain("stuck", config=config) as stuck:
+        with countersign.Chain("other", config=config) as other:
+            assert stuck._session is not None
+            assert other._session is not None
+            delivering: Future[None] = Future()
+            stuck._session._flushing = delivering
+            put_event(other, "k")
+            sender = other._session.transport.sender
+            sender.submit(stuck._session, 0.0)
+            sender.submit(other._session, 0.001)
+            eventually(lambda: len(fake.events) == 1)
+            stuck._session._flushing = None
+            delivering.set_result(None)
