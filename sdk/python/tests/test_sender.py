@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 import countersign
 from conftest import configure
 from countersign import _sender
+from countersign._sender import Sender
+from countersign._steps import Steps
 from countersign.testing import FakeService
 from test_decisions import eventually
 
@@ -78,3 +81,55 @@ def test_a_stuck_delivery_does_not_hold_up_other_chains(
             eventually(lambda: len(fake.events) == 1)
             stuck._session._flushing = None
             delivering.set_result(None)
+
+
+class Work:
+    """Work that a :class:`Sender` delivers."""
+
+    def __init__(self) -> None:
+        self.delivered = threading.Event()
+
+    def flush(self, patience: float | None = None) -> Steps[None]:
+        self.delivered.set()
+        yield from ()
+
+    def fail(self, error: Exception) -> None:
+        raise AssertionError(error)
+
+    def undelivered(self) -> int:
+        return 0 if self.delivered.is_set() else 1
+
+
+def perform(steps: Steps[Any]) -> None:
+    assert next(steps, None) is None
+
+
+# A system without a free thread fails no action: what was decided is delivered once there is one.
+def test_delivery_goes_on_once_a_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, work = Sender(perform), Work()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(threading.Thread, "start", refuse)
+        sender.submit(work)
+    assert not work.delivered.is_set()
+    sender.submit(work)
+    assert work.delivered.wait(10)
+
+
+# An interrupt, such as Ctrl-C, during flush() loses nothing: the next flush delivers.
+def test_an_interrupted_flush_can_be_repeated() -> None:
+    def interrupt(steps: Steps[Any]) -> None:
+        steps.close()
+        raise KeyboardInterrupt
+
+    sender, work = Sender(interrupt), Work()
+    sender._closing = True  # no thread: the calling one delivers
+    sender.submit(work)
+    with pytest.raises(KeyboardInterrupt):
+        sender.flush(1)
+    sender._run = perform
+    assert sender.flush(1)
+    assert work.delivered.is_set()

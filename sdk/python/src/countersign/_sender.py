@@ -59,16 +59,25 @@ class Sender:
 
     def submit(self, work: Deliverable, delay: float = _LINGER) -> None:
         """Schedule the work. Does nothing if it is already scheduled."""
-        if work in self._due:
+        if work in self._due and self._thread is not None:
             return
         with self._changed:
             self._due.setdefault(work, time.monotonic() + delay)
             if self._thread is None and not self._closing:
-                self._thread = threading.Thread(
-                    target=self._work, name="countersign-sender", daemon=True
-                )
-                self._thread.start()
+                self._start_thread()
             self._changed.notify_all()
+
+    def _start_thread(self) -> None:
+        """Start the thread. The condition is held."""
+        thread = threading.Thread(target=self._work, name="countersign-sender", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The action was decided, so this must not fail it. The next submit tries again, and
+            # leaving the chain delivers its queue in any case.
+            logger.warning("countersign: events are delivered later: %s", error)
+        else:
+            self._thread = thread
 
     def retry_now(self) -> None:
         """Try all scheduled work now, because the service answers again."""
@@ -147,6 +156,9 @@ class Sender:
         except Exception as error:
             self._failures.pop(work, None)
             work.fail(error)
+        except BaseException:
+            self.submit(work)  # interrupted, not done
+            raise
         finally:
             with self._changed:
                 self._busy.discard(work)
