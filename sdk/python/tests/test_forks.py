@@ -13,7 +13,7 @@ import pytest
 import countersign
 from countersign import _client, _scope
 from countersign._session import Session
-from countersign.testing import example_api_key
+from countersign.testing import FakeService, example_api_key
 from scripted import ScriptedService
 
 # Python 3.12 and later warn of what this is about.
@@ -91,3 +91,23 @@ def test_what_was_decided_in_the_parent_is_delivered_by_the_parent() -> None:
         session.outbox.put({"idempotency_key": "k", "executed_at": "2026-01-01T00:00:00.000Z"})
         assert in_child(lambda: str(len(session.outbox))) == "0"
         assert len(session.outbox) == 1
+
+
+# A forked child that leaves the block, for example by sys.exit(), does not complete the chain: the
+# parent still records in it.
+def test_a_child_that_leaves_does_not_complete_its_parents_chain() -> None:
+    with FakeService() as service:
+        config = countersign.ChainConfig(**service.serve())
+        with countersign.Chain("forked", config=config) as chain:
+
+            def leave() -> str:
+                chain.record_agent_action_sync(*SAFE)
+                error = SystemExit(0)
+                chain.__exit__(type(error), error, None)
+                return "left"
+
+            assert in_child(leave) == "left"
+            assert [kept["status"] for kept in service.chains] == ["active"]
+            chain.record_agent_action_sync(*SAFE)
+        assert [kept["status"] for kept in service.chains] == ["completed"]
+        assert len(service.events) == 2

@@ -66,6 +66,7 @@ class Delivery:
         self._paused_at = -math.inf  # monotonic seconds; when an answer last reported the pause
         self._latched: dict[type[Exception], Exception] = {}
         self._flushing: Future[None] | None = None
+        self._is_parents = False  # whether the process that opened the chain was forked since
         self._logged_abandonment = False
         self._earlier_ids: set[str] = set()  # ids of the chains that this one continues
         # Guards the lease, the pause, the chain's id, the latched errors and _flushing.
@@ -74,7 +75,9 @@ class Delivery:
         self.transport.deliveries.add(self)
 
     def reset_after_fork(self) -> None:
-        """Start with an empty queue: the parent delivers what was decided there."""
+        """Start with an empty queue: the parent delivers what was decided there, and completes the
+        chain."""
+        self._is_parents = True
         self._lock = threading.Lock()
         self._flushing = None
         self.lease = None

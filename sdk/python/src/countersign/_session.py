@@ -73,8 +73,10 @@ class Session(Delivery):
             self.transport.sender.submit(self)
 
     def leave(self, completion: dict[str, Any]) -> Steps[None]:
-        """Deliver the queue, complete the chain and keep its receipt."""
-        self.completion = completion
+        """Deliver the queue, complete the chain and keep its receipt. A forked child only delivers:
+        its parent still uses the chain."""
+        if not self._is_parents:
+            self.completion = completion
         try:
             yield from self.flush()
         except Unreachable as fault:
