@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from typing import Any
 
 import pytest
 
 import countersign
 from clocks import stop_time
 from conftest import configure
+from countersign.adapters._content import Content
 from countersign.adapters._run import Run, Step
 from countersign.testing import FakeService
 from test_decisions import both
@@ -44,3 +47,69 @@ def test_a_step_is_asked_about_again_when_its_permission_has_run_out(
         with pytest.raises(countersign.KillSwitchActiveError):
             record(sync, run)  # the run was denied, and stays so
     assert len(fake.events) == 1
+
+
+async def _suspend() -> None:
+    """Let the other tasks get as far as they can without an answer of the service."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# A step that one branch asked about and was cancelled is asked about again by the branch that
+# waited for it: a cancellation is no denial.
+def test_a_cancelled_branch_does_not_end_the_run_of_another(fake: FakeService) -> None:
+    configure(fake)
+    fake.script("require_approval")
+
+    async def main() -> countersign.PolicyDecision:
+        async with countersign.Chain("run") as chain:
+            run = Run(chain)
+            first = asyncio.create_task(run.record_async(STEP))
+            await _suspend()
+            second = asyncio.create_task(run.record_async(STEP))
+            await _suspend()
+            first.cancel()
+            await asyncio.wait((first,))
+            assert first.cancelled()
+            await _suspend()
+            fake.approve(fake.approvals[0]["id"])
+            decision = await second
+            assert run.denial is None
+            return decision
+
+    assert asyncio.run(main()).allowed
+    assert len(fake.events) == 1
+
+
+# The same on threads, where an interrupt breaks the first branch off.
+def test_an_interrupted_branch_does_not_end_the_run_of_another(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(fake)
+    waits = threading.Event()
+    decisions: list[countersign.PolicyDecision] = []
+
+    with countersign.Chain("run") as chain:
+        run = Run(chain)
+        record_step, begin = run._record, run._begin
+
+        def interrupt(step: Step, content: Content) -> countersign.PolicyDecision:
+            monkeypatch.setattr(run, "_record", record_step)
+            thread.start()
+            assert waits.wait(10)
+            raise KeyboardInterrupt
+
+        def begin_and_tell(*given: Any, **options: Any) -> Any:
+            result = begin(*given, **options)
+            if not result[1]:
+                waits.set()
+            return result
+
+        monkeypatch.setattr(run, "_record", interrupt)
+        monkeypatch.setattr(run, "_begin", begin_and_tell)
+        thread = threading.Thread(target=lambda: decisions.append(run.record(STEP)))
+        with pytest.raises(KeyboardInterrupt):
+            run.record(STEP)
+        thread.join(10)
+        assert run.denial is None
+    assert [decision.allowed for decision in decisions] == [True]

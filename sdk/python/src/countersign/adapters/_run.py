@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -117,7 +117,10 @@ class Run(ChainScope):
         a reviewer decides, and no other."""
         self.check()
         # On a thread whose loop runs, waiting for one of its own tasks would never end.
-        decision, is_ours = self._begin(step.key, may_wait=not in_event_loop())
+        may_wait = not in_event_loop()
+        decision, is_ours = self._begin(step.key, may_wait)
+        while not is_ours and _is_cut_off(decision):
+            decision, is_ours = self._begin(step.key, may_wait)
         if is_ours:
             content = Content(step.payload)
             try:
@@ -134,6 +137,12 @@ class Run(ChainScope):
         """:meth:`record` on the running event loop, which goes on meanwhile."""
         self.check()
         decision, is_ours = self._begin(step.key)
+        while not is_ours:
+            if not decision.done():
+                await until(decision)  # type: ignore[arg-type]
+            if not _is_cut_off(decision):
+                break
+            decision, is_ours = self._begin(step.key)
         if is_ours:
             content = Content(step.payload)
             try:
@@ -146,8 +155,6 @@ class Run(ChainScope):
                 self._fail(step.key, decision, error)
             else:
                 self._resolve(step, decision, decided, content)
-        elif not decision.done():
-            await until(decision)  # type: ignore[arg-type]
         return self._result(step, decision)
 
     @contextmanager
@@ -208,7 +215,10 @@ class Run(ChainScope):
     def _begin(self, key: str | None, may_wait: bool = True) -> tuple[Future[PolicyDecision], bool]:
         """The decision on a step, and whether it is ours to get. A step that was decided, or
         that another branch is asking about just now, is not asked about again, unless what was
-        allowed then need not be allowed any more. Its key keeps it from being recorded twice."""
+        allowed then need not be allowed any more. Its key keeps it from being recorded twice.
+
+        If another branch is cut off before it has the decision, call this again.
+        """
         if key is None:
             return Future(), True
         with self._lock:
@@ -249,7 +259,8 @@ class Run(ChainScope):
         if not isinstance(error, Exception):
             # Cut off, not refused: it may be asked again.
             with self._lock:
-                self._decisions.pop(key or "", None)
+                if self._decisions.get(key or "") is decision:
+                    del self._decisions[key or ""]
             decision.cancel()
             raise error
         decision.set_exception(error)
@@ -286,6 +297,16 @@ class Run(ChainScope):
                 raise
         if self.denial is not None:
             raise self.denial from None
+
+
+def _is_cut_off(decision: Future[PolicyDecision]) -> bool:
+    """Whether the branch that asked for a decision was cancelled or interrupted. Blocks until the
+    decision is there."""
+    try:
+        decision.exception()
+    except CancelledError:
+        return True
+    return False
 
 
 _CURRENT: ContextVar[Run | None] = ContextVar("countersign_run", default=None)
