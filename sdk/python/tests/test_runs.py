@@ -113,3 +113,27 @@ def test_an_interrupted_branch_does_not_end_the_run_of_another(
         thread.join(10)
         assert run.denial is None
     assert [decision.allowed for decision in decisions] == [True]
+
+
+# A body that ended is reported even if its task is cancelled again and again meanwhile, as the
+# cancel scopes of anyio do.
+def test_the_outcome_of_a_cancelled_body_is_reported(fake: FakeService) -> None:
+    countersign.init(**fake.serve())  # over a socket, so that the report has to wait
+
+    async def body(run: Run, began: asyncio.Event) -> None:
+        async with run.performing_async(STEP):
+            began.set()
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        async with countersign.Chain("run") as chain:
+            began = asyncio.Event()
+            task = asyncio.create_task(body(Run(chain), began))
+            await began.wait()
+            while not task.done():
+                task.cancel()
+                await asyncio.sleep(0)
+            assert task.cancelled()
+
+    asyncio.run(main())
+    assert [event["outcome"] for event in fake.events] == ["unknown"]

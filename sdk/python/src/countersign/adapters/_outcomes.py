@@ -12,6 +12,7 @@ from typing import Literal
 
 from countersign._chain import Chain
 from countersign._decision import PolicyDecision
+from countersign._loops import run_to_completion
 from countersign.adapters._threads import blocking
 
 __all__ = ["HANDLED", "Ending", "Outcomes", "ending_of"]
@@ -71,11 +72,13 @@ class Outcomes:
             _log(fault)
 
     async def end_async(self, decision: PolicyDecision, ending: Ending) -> None:
-        """:meth:`end` on the running event loop."""
+        """:meth:`end` on the running event loop. A cancelled task still reports."""
         if not self._forget(decision):
             return
         try:
-            await self._chain.record_outcome(decision, ending.outcome, ending.detail)
+            await run_to_completion(
+                self._chain.record_outcome(decision, ending.outcome, ending.detail)
+            )
         except Exception as fault:
             _log(fault)
 
