@@ -11,7 +11,7 @@ import pytest
 
 import countersign
 from conftest import configure
-from countersign import _sender
+from countersign import _delivery, _sender
 from countersign._sender import Sender
 from countersign._steps import Steps
 from countersign.testing import FakeService
@@ -133,3 +133,18 @@ def test_an_interrupted_flush_can_be_repeated() -> None:
     sender._run = perform
     assert sender.flush(1)
     assert work.delivered.is_set()
+
+
+# The outcomes of locally decided actions are reported however many a chain has had.
+def test_a_long_chain_still_reports_outcomes(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_delivery, "_MAX_KNOWN_EVENTS", 2)
+    config = configure(fake)
+    with countersign.Chain("long", config=config) as chain:
+        assert chain._session is not None
+        for key in ("a", "b", "c"):
+            put_event(chain, key)
+            decision = countersign.PolicyDecision("allow", idempotency_key=key)
+            assert chain.record_outcome_sync(decision, "succeeded")
+        assert len(chain._session.events) == 2

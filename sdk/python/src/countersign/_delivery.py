@@ -57,8 +57,8 @@ class Delivery:
         self.receipt: dict[str, Any] | None = None
         self.outbox = Outbox(config.offline_buffer_max_events)
         self.events: dict[str, tuple[str, str]] = {}
-        """Locally decided events that the service has recorded, by idempotency key: the chain's id
-        and the event's id."""
+        """The latest locally decided events that the service has recorded, by idempotency key: the
+        chain's id and the event's id. Only the caller that delivers changes it."""
         self._opening = opening
         self._opening_key = new_key()
         self._bound = False  # whether the service accepts digests of redacted values
@@ -174,7 +174,10 @@ class Delivery:
             return
         self.learn(result, sent)
         decision = PolicyDecision.from_json(result, idempotency_key=key)
-        if decision.event_id and len(self.events) < _MAX_KNOWN_EVENTS:
+        if decision.event_id:
+            if len(self.events) >= _MAX_KNOWN_EVENTS:
+                # The oldest: an outcome is reported soon after its action, or never.
+                del self.events[next(iter(self.events))]
             self.events[key] = (decision.chain_id or str(self.id), decision.event_id)
         if _fastpath.is_violation(result):
             self.fail(_violation(decision))
