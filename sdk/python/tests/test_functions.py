@@ -262,6 +262,21 @@ def test_named_arguments_are_redacted_and_bound(fake: FakeService) -> None:
     assert event["found"]["amount_usd"] == 7000
 
 
+def test_named_arguments_are_redacted_among_arbitrary_keywords(fake: FakeService) -> None:
+    """An argument that the signature does not name is redacted by the name that the caller uses."""
+    configure(fake)
+
+    @governed(redact=["iban"])
+    def wire(amount_usd: float, **details: Any) -> None: ...
+
+    with governed_run():
+        wire(5, iban="DE00 0000", note={"iban": "kept"})
+    (event,) = fake.events
+    details = {"iban": "[REDACTED]", "note": {"iban": "kept"}}
+    assert event["payload"] == {"amount_usd": 5, "details": details}
+    assert list(event["redactions"]) == ["/details/iban"]
+
+
 def test_arguments_that_change_while_they_wait_are_refused(fake: FakeService) -> None:
     """What was decided is what runs; the record says that nothing did."""
     configure(fake)

@@ -28,10 +28,17 @@ class Arguments:
             self._given = (*function.args, *self._given)
             self._named = {**function.keywords, **self._named}
             function = function.func
+        self.spread: str | None = None
+        """The name under which :meth:`of` collects the arguments of a ``**`` parameter."""
         try:
             self._signature: inspect.Signature | None = inspect.signature(function)
         except (TypeError, ValueError):
             self._signature = None  # some builtins have none
+            self.spread = "kwargs"
+        else:
+            for parameter in self._signature.parameters.values():
+                if parameter.kind is parameter.VAR_KEYWORD:
+                    self.spread = parameter.name
         self._receiver = self._receiver_of(function)
 
     def _receiver_of(self, function: Callable[..., Any]) -> str | None:

@@ -13,6 +13,7 @@ from countersign._action import name_of
 from countersign._arguments import Arguments
 from countersign._decision import PolicyDecision
 from countersign._permit import OnDenial, Payload, Permit, Request
+from countersign._redact import pointer_to
 from countersign._scope import inherit_in_threads, scope_of_call
 from countersign._wrappers import copy_metadata, wrapper_for
 from countersign.exceptions import ConfigurationError
@@ -207,10 +208,23 @@ class Governed:
         if self._entered:
             raise RuntimeError("a block can be entered once: call governed(...) for each")
         self._entered = True
-        return self.request(self._name, {} if self._payload is None else self._payload, None)
+        payload = {} if self._payload is None else self._payload
+        return self.request(self._name, payload, None, self.redactions(None))
+
+    def redactions(self, spread: str | None) -> frozenset[str]:
+        """Return the JSON pointers of the arguments that ``redact`` names, also among those of the
+        ``**`` parameter with the name ``spread``."""
+        paths = [[name] for name in self._redact]
+        if spread is not None:
+            paths += [[spread, name] for name in self._redact]
+        return frozenset(map(pointer_to, paths))
 
     def request(
-        self, name: str, arguments: Mapping[str, Any], payload_of: Payload | None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        payload_of: Payload | None,
+        redact: Collection[str],
     ) -> Request:
         scope, session = scope_of_call(name)
         agent = self._agent or scope.agent
@@ -222,7 +236,7 @@ class Governed:
             name,
             arguments,
             payload_of,
-            self._redact,
+            redact,
             self._tell_model,
         )
 
@@ -234,13 +248,15 @@ class _Calls:
         self.name = governed._name or name_of("name", _name_of(function))
         self._governed = governed
         self._arguments = Arguments(function)
+        self._redact = governed.redactions(self._arguments.spread)
 
     def request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
         """Return the request for a call. Raises ``TypeError`` for wrong arguments, as the function
         itself would; nothing is recorded then."""
         made = self._governed._payload
         arguments = self._arguments.of(args, kwargs)
-        return self._governed.request(self.name, arguments, made if callable(made) else None)
+        payload_of = made if callable(made) else None
+        return self._governed.request(self.name, arguments, payload_of, self._redact)
 
 
 _GOVERNED: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -25,6 +25,7 @@ __all__ = [
     "Cleaned",
     "Sanitizer",
     "encode",
+    "pointer_to",
 ]
 
 TRUNCATED = "...[truncated]"
@@ -70,7 +71,7 @@ class Sanitizer:
         self, value: Any, max_bytes: int = _MAX_BYTES, *, redact: Collection[str] = ()
     ) -> Cleaned:
         """Sanitize ``value`` as an object of at most ``max_bytes`` of JSON, and keep what was
-        removed. Members that ``redact`` names are always removed.
+        removed. The members at the JSON pointers of ``redact`` are always removed.
 
         If more values are removed than the service accepts digests for, the whole value is removed
         and bound by a single digest.
@@ -163,7 +164,7 @@ class _Walk:
 
     def __init__(self, sanitizer: Sanitizer, max_bytes: int, named: Collection[str] = ()) -> None:
         self._sanitizer = sanitizer
-        self._named = named  # members of the outermost object that are always redacted
+        self._named = named  # JSON pointers of members that are always redacted
         self._remaining = self._limit = max_bytes
         self._path: list[str | int] = []
         self.redacted: dict[str, Any] = {}
@@ -197,7 +198,7 @@ class _Walk:
 
     def _replace(self, raw: Any, marker: str) -> str:
         """Keep the raw value and return the marker that replaces it."""
-        self.redacted[_pointer(self._path)] = raw
+        self.redacted[pointer_to(self._path)] = raw
         return marker
 
     def _items(self, items: list[Any], depth: int) -> list[Any]:
@@ -221,7 +222,7 @@ class _Walk:
                 # A member with the marker's own name is replaced by it, and bound with the rest.
                 rest = {n: v for n, v in members.items() if n not in cleaned or n == OMITTED}
                 if OMITTED in cleaned:
-                    inside = _pointer(self._path) + "/"
+                    inside = pointer_to(self._path) + "/"
                     for pointer in [p for p in self.redacted if p.startswith(inside)]:
                         del self.redacted[pointer]
                 cleaned[OMITTED] = self._replace(rest, OMITTED)
@@ -234,7 +235,7 @@ class _Walk:
 
     def _member(self, name: str, value: Any, depth: int) -> Any:
         sanitizer = self._sanitizer
-        if depth == 1 and name in self._named:
+        if self._named and pointer_to(self._path) in self._named:
             return self._replace(value, REDACTED)
         if not sanitizer.is_sensitive(name):
             return self._header(name, value, depth)
@@ -256,7 +257,7 @@ class _Walk:
         return self.visit(value, depth)
 
 
-def _pointer(path: Sequence[str | int]) -> str:
+def pointer_to(path: Sequence[str | int]) -> str:
     """Return the JSON pointer (RFC 6901) of a path."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
