@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -267,6 +268,25 @@ def test_a_branch_that_waits_does_not_run_once_another_was_denied(fake: FakeServ
     assert RAN == []
     reports = [call.body for call in fake.calls if call.path.endswith("/outcome")]
     assert reports == [{"outcome": "failed", "detail": "ActionDeniedError"}]
+
+
+def test_refused_calls_do_not_lengthen_the_traceback_of_the_denial(fake: FakeService) -> None:
+    """An agent that tries again and again gets the traceback of the first attempt, and the frames
+    of the others are not kept."""
+    configure(fake)
+    fake.script("deny")
+    lengths = []
+
+    @governed
+    def pay() -> None: ...
+
+    with pytest.raises(countersign.ActionDeniedError), governed_run() as run:
+        for _ in range(5):
+            with pytest.raises(countersign.ActionDeniedError):
+                pay()
+            assert run.denial is not None
+            lengths.append(len(traceback.extract_tb(run.denial.__traceback__)))
+    assert lengths[1:] == lengths[1:2] * 4
 
 
 def test_the_first_denial_is_the_one_that_is_raised(fake: FakeService) -> None:

@@ -32,6 +32,7 @@ class GovernedRun(ChainScope):
         self._agent = agent or (outer.agent if outer else chain.name)
         self._outer = outer
         self._denial: Exception | None = None
+        self._trace: TracebackType | None = None  # of the first time that the denial was raised
         self._ended = False
         self._lock = threading.Lock()
 
@@ -53,7 +54,11 @@ class GovernedRun(ChainScope):
         if self._outer is not None:
             self._outer.check()
         if self._denial is not None:
-            raise self._denial
+            if self._trace is None:
+                self._trace = self._denial.__traceback__
+            # Each raise adds its frames to the traceback, and with them the arguments of each
+            # refused call would stay in memory.
+            raise self._denial.with_traceback(self._trace)
 
     def deny(self, error: Exception) -> Exception:
         with self._lock:
