@@ -68,7 +68,7 @@ class Scope(ABC):
         return self.session is not None and self._process == os.getpid()
 
 
-_SCOPE: ContextVar[Scope | None] = ContextVar("countersign_place", default=None)
+_SCOPE: ContextVar[Scope | None] = ContextVar("countersign_scope", default=None)
 
 
 def innermost_scope() -> Scope | None:

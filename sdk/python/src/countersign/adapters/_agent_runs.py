@@ -54,8 +54,8 @@ class Governance:
 
     def begin(self, agent: str) -> AgentRun:
         """A run, within the run or the open chain that is around it, or on a chain of its own. It
-        is not made the place of the context: a generator yields to code that is no part of the
-        run. See :func:`countersign._place.entered`."""
+        is not made the scope of the context: a generator yields to code that is no part of the
+        run. See :func:`countersign._scope.entered`."""
         inherit_in_threads()
         around = current_scope()
         tell_model = self.on_denial == "tell_model"

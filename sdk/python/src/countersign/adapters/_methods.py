@@ -18,7 +18,7 @@ CALL_STYLES = frozenset(
     """invoke ainvoke stream astream transform atransform stream_events astream_events astream_log
     batch abatch batch_as_completed abatch_as_completed iter""".split()
 )
-"""The ways of calling that are written out in ``_governed.py``."""
+"""The ways of calling that are written out in ``_runnables.py``."""
 
 DERIVING = frozenset(
     """as_tool assign bind bind_tools configurable_alternatives configurable_fields copy map

@@ -91,7 +91,7 @@ class Outcomes:
             _log_unless_known(fault)
 
     async def report_unknown_async(self, decision: PolicyDecision) -> None:
-        """:meth:`doubt` on the running event loop."""
+        """:meth:`report_unknown` on the running event loop."""
         try:
             await self._chain.record_outcome(decision, "unknown", _BROKEN_OFF)
         except Exception as fault:
@@ -104,7 +104,7 @@ class Outcomes:
             self.end(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
 
     async def close_async(self, *, paused: bool) -> None:
-        """:meth:`leave` on the running event loop."""
+        """:meth:`close` on the running event loop."""
         for decision in self.open_decisions():
             await self.end_async(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
 

@@ -173,7 +173,7 @@ class Run(ChainScope):
 
     @asynccontextmanager
     async def performing_async(self, step: Step) -> AsyncIterator[Step]:
-        """:meth:`carried_out` on the running event loop."""
+        """:meth:`performing` on the running event loop."""
         attempt = self._attempt(step)
         decision = await self.record_async(attempt)
         try:

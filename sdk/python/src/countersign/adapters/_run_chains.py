@@ -288,7 +288,7 @@ class RunChain(Chain):
         session.transport.run(session.flush())
 
     async def leave_open_async(self) -> None:
-        """:meth:`park` on the running event loop."""
+        """:meth:`leave_open` on the running event loop."""
         session = self._open_session()
         self._closed = True
         await session.transport.run_async(session.flush())
