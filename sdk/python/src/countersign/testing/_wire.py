@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable
@@ -64,10 +63,7 @@ class FakeTransport(httpx.MockTransport):
         await request.aread()
         answer = self._answer(request)
         if isinstance(answer, Hold):
-            try:
-                await asyncio.wait_for(until(answer.until), answer.seconds)
-            except asyncio.TimeoutError:
-                pass
+            await until(answer.until, answer.seconds)
             answer = answer.then()
         return _response(answer)
 
