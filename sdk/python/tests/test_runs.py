@@ -12,7 +12,9 @@ import countersign
 from clocks import stop_time
 from conftest import configure
 from countersign.adapters._content import Content
+from countersign.adapters._outcomes import Outcomes
 from countersign.adapters._run import Run, Step
+from countersign.adapters._shared import RunChain, opened_run, opened_run_async
 from countersign.testing import FakeService
 from test_decisions import both
 
@@ -137,3 +139,31 @@ def test_the_outcome_of_a_cancelled_body_is_reported(fake: FakeService) -> None:
 
     asyncio.run(main())
     assert [event["outcome"] for event in fake.events] == ["unknown"]
+
+
+# An interrupt while a run reports its outcomes does not leave the chain open.
+@both
+def test_a_run_that_is_interrupted_at_its_end_completes_its_chain(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    configure(fake)
+
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(Outcomes, "close" if sync else "close_async", interrupt)
+
+    def run() -> None:
+        with opened_run(RunChain("run")):
+            pass
+
+    async def run_async() -> None:
+        async with opened_run_async(RunChain("run")):
+            pass
+
+    with pytest.raises(Interrupted):
+        run() if sync else asyncio.run(run_async())
+    assert [chain["status"] for chain in fake.chains] == ["completed"]

@@ -142,11 +142,13 @@ def _after_fork() -> None:
 
 def _leave(run: Run, error: BaseException | None) -> None:
     stays = _stays_open(run)
-    run.outcomes.close(paused=stays)
-    if stays:
-        blocking(run.chain.leave_open)  # type: ignore[attr-defined]
-        return
-    blocking(run.chain.__exit__, *_reason(run, error))
+    try:
+        run.outcomes.close(paused=stays)
+    finally:
+        if stays:
+            blocking(run.chain.leave_open)  # type: ignore[attr-defined]
+        else:
+            blocking(run.chain.__exit__, *_reason(run, error))
 
 
 async def _leave_async(run: Run, error: BaseException | None) -> None:
