@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +102,25 @@ def test_outcomes(office: Office) -> None:
     assert chain is not None
     assert office.outcomes(chain.id, "llm_call") == [("failed", "ConnectionError")]
     assert [c["status"] for c in office.chains("outcomes")] == ["completed", "failed"]
+
+
+def test_a_permit_belongs_to_one_call(office: Office) -> None:
+    """A call that was allowed and never ran leaves its permit to no other call with the same
+    input."""
+    note = tool("write_note", lambda: "ok")
+
+    @function_tool
+    async def break_off() -> str:
+        """Begins a call of the other tool that never comes to its body."""
+        run: Any = current_agent_run()
+        await run.hooks.on_tool_start(SimpleNamespace(tool_arguments="{}"), clerk, note)
+        return "ok"
+
+    clerk = agent("clerk", [("break_off", {})], [("write_note", {})], tools=[break_off, note])
+    GovernedRunner("permits").run_sync(clerk, "go")
+    assert len(payloads(office, "write_note")) == 2
+    outcomes = [outcome for outcome, _ in office.outcomes(last_chain().id)]  # type: ignore[union-attr]
+    assert outcomes == ["succeeded", "unknown", "succeeded"]
 
 
 def test_an_approval_is_no_part_of_a_tools_time(office: Office) -> None:

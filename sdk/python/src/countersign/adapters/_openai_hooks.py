@@ -41,9 +41,7 @@ class Hooks(RunHooks[Any]):
         self._config = options.get("run_config")
         self._model: tuple[Permit, AgentAction] | None = None  # the call that is under way
         self._named: defaultdict[int, list[Permit]] = defaultdict(list)
-        self.permits: defaultdict[tuple[str, str], list[Permit | Denied]] = defaultdict(list)
-        """What was decided before the time-out of a tool began, for its gate: by the tool's name
-        and its input, and never by the call's id, which a model may use twice."""
+        self._decided: dict[int, tuple[Any, Permit | Denied]] = {}
         self.ready = asyncio.Event()
         """Set once the chain is open."""
         self.ready.set()
@@ -51,6 +49,13 @@ class Hooks(RunHooks[Any]):
 
     def added_to(self, options: Mapping[str, Any]) -> dict[str, Any]:
         return {**options, "hooks": self}
+
+    def take(self, context: Any) -> Permit | Denied | None:
+        """Take what was decided about a call of a tool before its time-out began. The SDK passes
+        the same context to the hook and to the tool, and no other call has it. A model may use the
+        id of a call, or its input, twice."""
+        known, decided = self._decided.pop(id(context), (None, None))
+        return decided if known is context else None
 
     async def _begin(self, agent: Any) -> str:
         await self.ready.wait()
@@ -118,7 +123,7 @@ class Hooks(RunHooks[Any]):
             decided = await request_permit(self._run, action, tell_model=self._run.tell_model)
             if isinstance(decided, Permit):
                 self._run.begin(decided)
-            self.permits[tool.name, given].append(decided)
+            self._decided[id(context)] = context, decided
         elif isinstance(tool, (LocalShellTool, ShellTool)) and tool.executor is not None:
             _gate_executor(tool)  # which learns the commands
         else:
@@ -167,14 +172,10 @@ def _gate_invocation(tool: Any) -> None:
         if run is None:
             return await _result(body(context, given))
         hooks: Hooks | None = getattr(run, "hooks", None)
-        waiting = hooks.permits.get((tool.name, given)) if hooks is not None else None
-        decided = (
-            waiting.pop(0)
-            if waiting
-            else await request_permit(
-                run, _action_of(run, run.agent, tool, given), tell_model=run.tell_model
-            )
-        )
+        decided = hooks.take(context) if hooks is not None else None
+        if decided is None:
+            action = _action_of(run, run.agent, tool, given)
+            decided = await request_permit(run, action, tell_model=run.tell_model)
         return await _carry_out(run, decided, lambda: body(context, given))
 
     setattr(gate, _GATED, True)
