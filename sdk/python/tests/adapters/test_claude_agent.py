@@ -165,6 +165,24 @@ def test_a_client_is_one_run(office: Office) -> None:
         asyncio.run(swallowed())
 
 
+def test_a_client_that_cannot_connect(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its chain has failed, although its block was never entered."""
+    cli = transport([], Bodies())
+
+    async def refuse() -> None:
+        raise ConnectionError("no CLI")
+
+    monkeypatch.setattr(cli, "connect", refuse)
+
+    async def main() -> None:
+        async with GovernedClient(transport=cli, chain_name="unconnected"):
+            raise AssertionError("connected")
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(main())
+    assert [chain["status"] for chain in office.chains("unconnected")] == ["failed"]
+
+
 def test_a_stream_that_is_left_early(office: Office) -> None:
     """Whoever has read enough has not failed: the chain is completed."""
 

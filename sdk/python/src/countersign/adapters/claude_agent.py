@@ -117,12 +117,18 @@ class GovernedClient(sdk.ClaudeSDKClient):
 
     async def connect(self, prompt: Any = None) -> None:
         await self.disconnect()
-        self._opened = self._governance.opened(self._agent_name)
-        run = await self._opened.__aenter__()
-        self._hooks = _Hooks(run)
-        self.options = self._hooks.added_to(self._given)
-        with entered(run):
-            await super().connect(prompt)
+        opened = self._governance.opened(self._agent_name)
+        run = await opened.__aenter__()
+        hooks = _Hooks(run)
+        try:
+            self.options = hooks.added_to(self._given)
+            with entered(run):
+                await super().connect(prompt)
+        except BaseException as error:
+            # Here, because a block that was not entered is not left either.
+            await opened.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._opened, self._hooks = opened, hooks
 
     async def query(self, prompt: Any, session_id: str = "default") -> None:
         if self._hooks is not None:
