@@ -38,5 +38,5 @@ def test_the_quickstart_ends_well_with_the_key_of_an_agent(server: Server) -> No
     key = server.post("/v1/api-keys", {"name": "quickstart", "role": "agent"})["key"]
     shown = run_the_quickstart(server, key)
     assert "2 actions" in shown
-    assert "A key of role member can also verify the events" in shown
+    assert "A key of role member also sees the result of each check" in shown
     assert shown.endswith("public check of the receipt, by its id: verified\n")
