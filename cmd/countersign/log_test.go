@@ -94,7 +94,12 @@ func TestLogOfAServer(t *testing.T) {
 	if out := succeed(t, s.args("log", "keys")...); !strings.Contains(out, "active") {
 		t.Errorf("the keys are %s", out)
 	}
-	refuse(t, cli.ExitFailed, "rotate-signing first", s.args("log", "revoke-key", decode[[]operate.LogKeyLine](t, succeed(t, s.args("log", "keys", "--json")...))[0].ID)...)
+	key := decode[[]operate.LogKeyLine](t, succeed(t, s.args("log", "keys", "--json")...))[0].ID
+	refuse(t, cli.ExitFailed, "rotate-signing first", s.args("log", "revoke-key", key)...)
+	succeed(t, s.args("keys", "rotate-signing")...)
+	if revoked := decode[operate.LogKeyLine](t, succeed(t, s.args("log", "revoke-key", key, "--json")...)); revoked.ID != key || revoked.RevokedAt == "" {
+		t.Errorf("revoking answers %+v", revoked)
+	}
 	refuse(t, cli.ExitInconclusive, "no organization", s.args("log", "vkey", "--org", "nobody")...)
 	refuse(t, cli.ExitInconclusive, "--instance-name", s.args("serve", "--listen", "127.0.0.1:0", "--instance-name", "a+b")...)
 }

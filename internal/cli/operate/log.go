@@ -104,7 +104,8 @@ func (c *logKeysCommand) Run(p *cli.Process) error {
 
 type logRevokeKeyCommand struct {
 	cli.Storage
-	ID string `arg:"" help:"The key's id, as countersign log keys shows it."`
+	ID   string `arg:"" help:"The key's id, as countersign log keys shows it."`
+	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Run revokes a key.
@@ -120,11 +121,15 @@ func (c *logRevokeKeyCommand) Run(p *cli.Process) error {
 	if err != nil {
 		return err
 	}
+	p.Notef("Every server of this store needs the new key file; a running one reads it within seconds and signs its logs again. Tell everyone who has pinned the key.")
 	for _, key := range ring.LogKeys(time.Now()) {
-		if key.ID == c.ID {
+		switch {
+		case key.ID != c.ID:
+		case c.JSON:
+			return p.PrintJSON(logKeyLineOf(key, ""))
+		default:
 			fmt.Fprintf(p.Out, "%s was revoked at %s\n", c.ID, ledger.TimeOf(key.RevokedAt))
 		}
 	}
-	p.Notef("Every server of this store needs the new key file; a running one reads it within seconds and signs its logs again. Tell everyone who has pinned the key.")
 	return nil
 }
