@@ -134,10 +134,10 @@ func checkOneEffectEach(t *testing.T, s *service.Service, who *tenant) {
 //
 //countersign:race
 func TestEveryWriteBrokenTwoWays(t *testing.T) {
-	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
-		inner := db.Open(t)
-		ring, _ := servicetest.NewRing(t)
-		plain := serve(t, service.Config{Store: inner, Keys: ring})
+	testdb.OnEach(t, func(whole *testing.T, db *testdb.Database) {
+		inner := db.Open(whole)
+		ring, _ := servicetest.NewRing(whole)
+		plain := serve(whole, service.Config{Store: inner, Keys: ring})
 		const writes = 10
 		for _, how := range []breakage{lost, kept} {
 			breaks := map[string]func(int64) bool{"every other write": func(n int64) bool { return n%2 == 1 }}
@@ -145,10 +145,12 @@ func TestEveryWriteBrokenTwoWays(t *testing.T) {
 				breaks[fmt.Sprintf("write %d", n+1)] = func(write int64) bool { return write == n+1 }
 			}
 			for name, broken := range breaks {
-				t.Run(fmt.Sprintf("%s %s", name, how), func(t *testing.T) {
+				whole.Run(fmt.Sprintf("%s %s", name, how), func(t *testing.T) {
 					who := newTenant(t, plain, "org-"+randomName())
 					f := &faulty{Store: inner, how: how, breaks: broken}
-					s := serve(t, service.Config{Store: f, Keys: ring})
+					// Until the whole test ends: a service that closes cancels reads, and on a slow machine
+					// the driver can fail the next request on such a connection.
+					s := serve(whole, service.Config{Store: f, Keys: ring})
 					scenario(t, s, who)
 					if f.writes.Load() <= writes {
 						t.Fatalf("%d writes were made, so none was broken", f.writes.Load())
