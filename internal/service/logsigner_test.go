@@ -21,6 +21,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
+	"countersign/internal/store"
 	"countersign/internal/testdb"
 	"countersign/internal/tlog"
 	"countersign/internal/verify"
@@ -68,6 +69,12 @@ type logged struct {
 //countersign:replica
 func logging(t *testing.T, db *testdb.Database, of *logged, alone bool) *logged {
 	t.Helper()
+	return loggingThrough(t, db.Open(t), db, of, alone)
+}
+
+// loggingThrough is logging with a store that the test has wrapped.
+func loggingThrough(t *testing.T, port store.Store, db *testdb.Database, of *logged, alone bool) *logged {
+	t.Helper()
 	l := &logged{t: t, db: db}
 	if of == nil {
 		ring, keys := servicetest.NewRing(t)
@@ -79,7 +86,7 @@ func logging(t *testing.T, db *testdb.Database, of *logged, alone bool) *logged 
 	}
 	l.marks = must[*keyring.LogMarks](t)(keyring.OpenLogMarks(l.file, l.notary.Ring))
 	l.Service = serve(t, service.Config{
-		Store: db.Open(t), Keys: l.notary.Ring, LogKeys: l.notary, Alone: alone, Clock: time.Now,
+		Store: port, Keys: l.notary.Ring, LogKeys: l.notary, Alone: alone, Clock: time.Now,
 		LogMarks: l.marks, Signing: &service.Signing{Keys: l.notary, Instance: "log.example.com"},
 	})
 	return l
@@ -324,13 +331,20 @@ func TestEndedLogIsClosed(t *testing.T) {
 	l = logging(t, l.db, l, true)
 	l.seal(acme, 1)
 	l.SignRound(t.Context())
-	l.prove(acme, 3)
-	if l.checkpoint("acme").Origin == before.Origin {
-		t.Error("an ended log was signed")
+	l.wantNewLog(acme, before, ledger.ActTransparencyClose)
+}
+
+// wantNewLog wants another log with three receipts, and the audit log to end with the act that closed
+// the log before.
+func (l *logged) wantNewLog(who *tenant, before tlog.Checkpoint, closing string) {
+	l.t.Helper()
+	l.prove(who, 3)
+	if l.checkpoint(who.slug).Origin == before.Origin {
+		l.t.Error("an ended log was signed")
 	}
-	acts := must[[]*ledger.StoredAct](t)(l.Acts(t.Context(), acme.admin, 0, 1))
-	if !strings.Contains(string(acts[0].Body), ledger.ActTransparencyClose) {
-		t.Errorf("the audit log says %s", acts[0].Body)
+	acts := must[[]*ledger.StoredAct](l.t)(l.Acts(l.t.Context(), who.admin, 0, 1))
+	if !strings.Contains(string(acts[0].Body), closing) {
+		l.t.Errorf("the audit log ends with %s, want %s", acts[0].Body, closing)
 	}
 }
 
@@ -349,13 +363,9 @@ func TestEndedLogIsClosedOnce(t *testing.T) {
 
 		gate := newGate(db.Open(t))
 		gate.unused.Store(true)
-		marks := must[*keyring.LogMarks](t)(keyring.OpenLogMarks(command.file, command.notary.Ring))
-		server := serve(t, service.Config{
-			Store: gate, Keys: command.notary.Ring, LogKeys: command.notary, Alone: true, Clock: time.Now,
-			LogMarks: marks, Signing: &service.Signing{Keys: command.notary, Instance: "log.example.com"},
-		})
+		server := loggingThrough(t, gate, db, command, true)
 		gate.unused.Store(false)
-		done(t, marks.End(acme.id.UUID)) // as the command does first
+		done(t, server.marks.End(acme.id.UUID)) // as the command does first
 		signed := make(chan struct{})
 		go func() {
 			defer close(signed)
@@ -367,14 +377,7 @@ func TestEndedLogIsClosedOnce(t *testing.T) {
 		close(gate.open)
 		<-signed
 
-		command.prove(acme, 3)
-		if command.checkpoint("acme").Origin == before.Origin {
-			t.Error("an ended log was signed")
-		}
-		acts := must[[]*ledger.StoredAct](t)(command.Acts(t.Context(), acme.admin, 0, 1))
-		if !strings.Contains(string(acts[0].Body), ledger.ActRollbackAccept) {
-			t.Errorf("the log was closed a second time: %s", acts[0].Body)
-		}
+		command.wantNewLog(acme, before, ledger.ActRollbackAccept)
 	})
 }
 
