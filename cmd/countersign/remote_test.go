@@ -125,7 +125,7 @@ func TestAdministrationAtTheTerminal(t *testing.T) {
 		for says, words := range map[string][]string{
 			"no such signing key": {"signing-keys", "retract", unknown},
 			"there is no finding": {"tampering", "acknowledge", unknown, "--reason", "looked at"},
-			"there is no key":     {"log", "revoke-key", unknown},
+			"has no key":          {"log", "revoke-key", unknown},
 		} {
 			refuse(t, cli.ExitInconclusive, says, s.args(words...)...)
 		}

@@ -96,6 +96,9 @@ func (r *Ring) SignLog(id string, message []byte) ([]byte, error) {
 	return ed25519.Sign(logKey(master), message), nil
 }
 
+// ErrUnknownKey says that a key file has no key with the given id.
+var ErrUnknownKey = errors.New("the key file has no key")
+
 // RevokeLogKey marks a key in the file as revoked, because it may have leaked: it signs no more
 // checkpoints, and its signatures alone prove nothing. It is idempotent.
 func RevokeLogKey(path, id string, now time.Time) (*Ring, error) {
@@ -105,7 +108,7 @@ func RevokeLogKey(path, id string, now time.Time) (*Ring, error) {
 		}
 		at := slices.IndexFunc(d.Keys, func(key entry) bool { return key.ID == id })
 		if at < 0 {
-			return d, fmt.Errorf("there is no key %q in the key file; countersign log keys lists the existing ones", id)
+			return d, fmt.Errorf("%w %q; countersign log keys lists the existing ones", ErrUnknownKey, id)
 		}
 		d.Keys = slices.Clone(d.Keys)
 		if d.Keys[at].LogKeyRevokedAt == nil {

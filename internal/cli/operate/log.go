@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"countersign/internal/cli"
@@ -110,14 +109,10 @@ type logRevokeKeyCommand struct {
 
 // Run revokes a key.
 func (c *logRevokeKeyCommand) Run(p *cli.Process) error {
-	ring, err := keyring.Open(c.KeyFile())
-	if err != nil {
+	ring, err := keyring.RevokeLogKey(c.KeyFile(), c.ID, time.Now())
+	if errors.Is(err, keyring.ErrUnknownKey) {
 		return cli.Inconclusive(err)
 	}
-	if !slices.Contains(ring.IDs(), c.ID) {
-		return cli.Inconclusive(fmt.Errorf("there is no key %q in the key file; countersign log keys lists the existing ones", c.ID))
-	}
-	ring, err = keyring.RevokeLogKey(c.KeyFile(), c.ID, time.Now())
 	if err != nil {
 		return err
 	}
