@@ -37,7 +37,7 @@ func (b *bench) withTokens(ctx context.Context, r *records) (*filled, error) {
 	if b.short() {
 		receipts = 2 * fewTokens
 	}
-	made, err := r.fill(ctx, receipts, eventsPerCompletion, true)
+	made, err := r.fill(ctx, receipts+b.roundsAtMost()*b.firstTokens(), eventsPerCompletion, true)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("public verification tokens, %d connections", manyConnections),
 		Notes: []string{
 			"the limit on public requests is off; the bare server answers a receipt check",
-			fmt.Sprintf("fresh: over so many tokens in turn (%d in a run of a second or more) that each chain is read again; reused: over %d, whose verdicts are reused", manyTokens, fewTokens),
+			fmt.Sprintf("first: each of %d tokens once, whose chains nobody has checked yet; fresh: over so many in turn (%d in a run of a second or more) that each chain is read again; reused: over %d, whose verdicts are reused", b.firstTokens(), manyTokens, fewTokens),
 			fmt.Sprintf("timing: %d requests of each kind that fails, in random order on one connection; the largest |t| of Welch's test between two kinds", timedRequests),
 		},
 	}
@@ -98,15 +98,22 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 		bare, services := targets[0], targets[1:]
 		asked := map[*target]*queue{bare: {ids: []string{idPlace}, endless: true}}
 		rows := []*target{bare}
+		unseen := make(map[*target][]string)
 		for _, t := range services {
-			fresh, reused := *t, *t
-			fresh.name, reused.name = t.name+", fresh", t.name+", reused"
-			asked[&fresh] = &queue{ids: t.filled.tokens[fewTokens:], endless: true}
+			first, fresh, reused := *t, *t, *t
+			first.name, fresh.name, reused.name = t.name+", first", t.name+", fresh", t.name+", reused"
+			seen := len(t.filled.tokens) - b.roundsAtMost()*b.firstTokens()
+			unseen[&first] = t.filled.tokens[seen:]
+			asked[&fresh] = &queue{ids: t.filled.tokens[fewTokens:seen], endless: true}
 			asked[&reused] = &queue{ids: t.filled.tokens[:fewTokens], endless: true}
-			rows = append(rows, &fresh, &reused)
+			rows = append(rows, &first, &fresh, &reused)
 		}
 		err := b.rounds(ctx, rows, s, func(ctx context.Context, t *target) (*Measurement, error) {
 			l := &load{server: t.server, connections: manyConnections, warmUp: b.warmUp(), duration: b.Duration}
+			if tokens, ok := unseen[t]; ok {
+				asked[t], unseen[t] = &queue{ids: tokens[:b.firstTokens()]}, tokens[b.firstTokens():]
+				l.warmUp = 0
+			}
 			l.session = func(int) session {
 				if t.bare() {
 					return newIDSession(checkRequest(), asked[t])
@@ -175,6 +182,14 @@ func (b *bench) timed() int {
 		return timedRequests / 20
 	}
 	return timedRequests
+}
+
+// firstTokens is how many tokens are asked about for the first time in each round.
+func (b *bench) firstTokens() int {
+	if b.short() {
+		return 50
+	}
+	return 500
 }
 
 // short reports whether this is a try of the bench and no measurement.

@@ -145,10 +145,6 @@ func (b *bench) withTargets(ctx context.Context, stock stock, use func([]*target
 	return use(append([]*target{bare}, services...))
 }
 
-// roundsAtMost bounds how many rounds of a measurement are taken, times those that are
-// wanted.
-const roundsAtMost = 3
-
 // measure measures one target once.
 type measure func(context.Context, *target) (*Measurement, error)
 
@@ -159,13 +155,19 @@ func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one 
 	return b.takeRounds(ctx, targets, s, one)
 }
 
+// roundsAtMost bounds how many rounds of a measurement are taken if some are dropped.
+func (b *bench) roundsAtMost() int {
+	const times = 3
+	if b.short() {
+		return b.Rounds
+	}
+	return times * b.Rounds
+}
+
 // takeRounds drops a round in which a server had too little of its core, for all
 // targets, and takes another in its place.
 func (b *bench) takeRounds(ctx context.Context, targets []*target, s *Scenario, one measure) error {
-	most := roundsAtMost * b.Rounds
-	if b.short() {
-		most = b.Rounds
-	}
+	most := b.roundsAtMost()
 	var kept, dropped []round
 	for len(kept) < b.Rounds && len(kept)+len(dropped) < most {
 		var measured round

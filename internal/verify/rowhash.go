@@ -20,7 +20,7 @@ type soundChain struct {
 }
 
 const (
-	maxSoundChains  = 4 << 20 // bytes
+	maxSoundChains  = 16 << 20 // bytes
 	soundChainBytes = 100
 )
 
