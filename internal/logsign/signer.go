@@ -91,16 +91,19 @@ type Signer struct {
 	mu     sync.Mutex // held during a round; guards the fields up to reached
 	logs   *cache.Cache[ledger.OrgID, *signedLog]
 	paused map[ledger.OrgID]pause
-	leased ledger.Time // end of this replica's lease; 0 if it is not the signer
-	signed []string    // ids of the keys that signed in the last round; nil before the first
-	// unsigned are the logs that may lack a signature of these keys, although they have not grown.
+	leased ledger.Time  // end of this replica's lease; 0 if it is not the signer
+	keys   *signingKeys // of the last round; nil before the first
+	// unsigned are the logs that may not have the signatures of these keys, although they have not
+	// grown.
 	unsigned map[ledger.OrgID]bool
 	// reached is called at the points where a test may end a round; nil outside tests.
 	reached func(point string) error
 
 	rebuildMu sync.Mutex // guards the fields below; a round locks it while it holds mu
-	toRebuild map[ledger.OrgID]bool
-	rebuilt   map[ledger.OrgID]ledger.Time // when a rebuild was last requested
+	// toLoad are the logs that are loaded again in the next round; true if their tiles must be
+	// rebuilt.
+	toLoad  map[ledger.OrgID]bool
+	rebuilt map[ledger.OrgID]ledger.Time // when a rebuild was last requested
 }
 
 // pause is until when a log is not tried again, and why.
@@ -114,7 +117,7 @@ func New(c Config, holder uuid.UUID) *Signer {
 	return &Signer{
 		Config: c, holder: holder, sealed: newReceiptQueue(),
 		logs: cache.New[ledger.OrgID, *signedLog](cacheBytes), paused: make(map[ledger.OrgID]pause), unsigned: make(map[ledger.OrgID]bool),
-		toRebuild: make(map[ledger.OrgID]bool), rebuilt: make(map[ledger.OrgID]ledger.Time),
+		toLoad: make(map[ledger.OrgID]bool), rebuilt: make(map[ledger.OrgID]ledger.Time),
 	}
 }
 
@@ -265,7 +268,7 @@ func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun
 		wanted[org] = true
 	}
 	l.rebuildMu.Lock()
-	for org := range l.toRebuild {
+	for org := range l.toLoad {
 		wanted[org] = true
 		l.logs.Drop(org)
 	}
@@ -309,11 +312,11 @@ func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun
 	return list, more, nil
 }
 
-// noteKeys marks every log as unsigned if the signing keys are not those of the last round: they
-// were rotated, here or while another process was the signer. The caller holds mu.
+// noteKeys marks every log as unsigned if the keys are not those of the last round: one was rotated
+// or revoked, here or while another process was the signer. The caller holds mu.
 func (l *Signer) noteKeys(ctx context.Context) error {
-	keys := l.signers()
-	if l.signed != nil && slices.Equal(keys, l.signed) {
+	keys := l.signingKeys()
+	if l.keys != nil && slices.Equal(keys.signing, l.keys.signing) && slices.Equal(keys.revoked, l.keys.revoked) {
 		return nil
 	}
 	orgs, err := l.Store.Organizations(ctx)
@@ -323,26 +326,43 @@ func (l *Signer) noteKeys(ctx context.Context) error {
 	for _, org := range orgs {
 		l.unsigned[org.ID] = true
 	}
-	l.signed = keys
+	l.keys = keys
 	return nil
 }
 
-// keep caches a log whose published checkpoint every signing key has signed. The caller holds mu.
+// keep caches a log whose published checkpoint has the right signatures. The caller holds mu.
 func (l *Signer) keep(log *signedLog) {
 	org := log.record.Org
 	l.logs.Put(org, log, log.edge.Bytes())
 	delete(l.unsigned, org)
 }
 
-// signers lists the ids of the keys that sign new checkpoints.
-func (l *Signer) signers() []string {
-	ids := []string{}
+// signingKeys are the ids of the keys that a checkpoint must be signed with, and of those that it
+// must not be signed with. A retired key's signature may stay.
+type signingKeys struct{ signing, revoked []string }
+
+func (l *Signer) signingKeys() *signingKeys {
+	keys := new(signingKeys)
 	for _, key := range l.Keys.LogKeys(l.Clock()) {
-		if key.Signs() {
-			ids = append(ids, key.ID)
+		switch {
+		case key.Signs():
+			keys.signing = append(keys.signing, key.ID)
+		case key.Status == keyring.LogKeyRevoked:
+			keys.revoked = append(keys.revoked, key.ID)
 		}
 	}
-	return ids
+	return keys
+}
+
+// signed reports whether a checkpoint has the signatures that it must have, and no others of
+// revoked keys.
+func (k *signingKeys) signed(c *verify.SignedCheckpoint) bool {
+	for _, id := range k.signing {
+		if !slices.Contains(c.SignedBy, id) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(c.SignedBy, func(id string) bool { return slices.Contains(k.revoked, id) })
 }
 
 // failed logs why a log could not be signed, once per reason, and pauses the log. It reports
@@ -466,18 +486,29 @@ func (l *Signer) Rebuild(org ledger.OrgID) {
 	defer l.rebuildMu.Unlock()
 	now := l.now()
 	if last, known := l.rebuilt[org]; !known || now >= last.Add(rebuildPause) {
-		l.rebuilt[org], l.toRebuild[org] = now, true
+		l.rebuilt[org], l.toLoad[org] = now, true
 		wakeUp(l.sealed.wake)
 	}
+}
+
+// Recheck requests that a stored log be compared with what was signed, and signed again if it must
+// be, without waiting for it to grow.
+func (l *Signer) Recheck(org ledger.OrgID) {
+	l.rebuildMu.Lock()
+	defer l.rebuildMu.Unlock()
+	if _, known := l.toLoad[org]; !known {
+		l.toLoad[org] = false
+	}
+	wakeUp(l.sealed.wake)
 }
 
 // takeRebuild reports whether a rebuild of a log was requested, and clears the request.
 func (l *Signer) takeRebuild(org ledger.OrgID) bool {
 	l.rebuildMu.Lock()
 	defer l.rebuildMu.Unlock()
-	requested := l.toRebuild[org]
-	delete(l.toRebuild, org)
-	return requested
+	rebuild := l.toLoad[org]
+	delete(l.toLoad, org)
+	return rebuild
 }
 
 // maxQueuedBytes bounds the receipts that wait in memory to be signed. Others are read from the

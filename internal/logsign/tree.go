@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -65,18 +64,16 @@ func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun)
 	// Not in the cache while the tree changes, so that a round that fails starts over.
 	l.logs.Drop(org)
 	complete, err := log.take(sealed)
-	if err != nil {
-		return nil, false, err
-	}
 	more := false
-	if !complete {
-		if more, err = l.read(ctx, log); err != nil {
-			return nil, false, err
-		}
+	if err == nil && !complete {
+		more, err = l.read(ctx, log)
+	}
+	if err != nil {
+		return nil, false, l.refused(ctx, log, err)
 	}
 	if log.pending != nil && log.edge.Size() < log.pending.Size {
 		if !more {
-			return nil, false, fmt.Errorf("%d receipts were signed, and %d are stored: %w", log.pending.Size, log.edge.Size(), evidence.ErrRolledBack)
+			return nil, false, l.refused(ctx, log, fmt.Errorf("%d receipts were signed, and %d are stored: %w", log.pending.Size, log.edge.Size(), evidence.ErrRolledBack))
 		}
 		l.logs.Put(org, log, log.edge.Bytes())
 		l.sealed.again(org)
@@ -85,7 +82,7 @@ func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun)
 	if more {
 		l.sealed.again(org)
 	}
-	if log.published != nil && log.pending == nil && log.published.Size == log.edge.Size() && l.signedByAll(log.published) {
+	if log.published != nil && log.pending == nil && log.published.Size == log.edge.Size() && l.keys.signed(log.published) {
 		l.keep(log)
 		return nil, more, nil
 	}
@@ -110,14 +107,14 @@ func (s *receiptQueue) again(org ledger.OrgID) {
 	s.of[org].more = true
 }
 
-// signedByAll reports whether every current signing key has signed a checkpoint.
-func (l *Signer) signedByAll(c *verify.SignedCheckpoint) bool {
-	for _, id := range l.signed {
-		if !slices.Contains(c.SignedBy, id) {
-			return false
-		}
+// refused returns the error of a tree that could not grow. If the receipts do not lead to a
+// checkpoint that only revoked keys have signed, that was made with a stolen key: refused reports it.
+func (l *Signer) refused(ctx context.Context, log *signedLog, err error) error {
+	unproven := log.pending != nil && log.published != nil && log.published.Revoked && log.pending.Size == log.published.Size
+	if unproven && (errors.Is(err, keyring.ErrLogForked) || errors.Is(err, evidence.ErrRolledBack)) {
+		return l.changed(ctx, log.record, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err))
 	}
-	return !c.Revoked
+	return err
 }
 
 // take adds the receipts that this process has sealed, as long as they follow the tree without a
@@ -237,14 +234,16 @@ func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error)
 	case err != nil:
 		return nil, l.changed(ctx, record, err)
 	}
-	c := log.published.Checkpoint
-	if log.published.Revoked && (!marked || mark.Size != c.Size || mark.Root != c.Root) {
-		return nil, l.changed(ctx, record, fmt.Errorf("a checkpoint is signed by revoked keys alone, and not the last that was signed here: %w", ledger.ErrStateTampered))
-	}
 	if marked {
 		if err := l.compare(ctx, log, mark); err != nil {
 			return nil, err
 		}
+	}
+	if c := log.published; c.Revoked && (!marked || mark.Size < c.Size) {
+		// Another replica has signed it, or a thief of the key: the receipts must lead to its root.
+		log.pending = &keyring.LogMark{Org: org.UUID, Size: c.Size, Root: c.Root}
+		l.takeRebuild(org)
+		return log, nil
 	}
 	return log, l.loadEdge(ctx, log)
 }

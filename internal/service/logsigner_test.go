@@ -411,6 +411,151 @@ func TestRotationOfLogKeys(t *testing.T) {
 	l.prove(acme, 3)
 }
 
+// replaceLogKey rotates the key of the logs and revokes the previous one, as after a leak.
+func (l *logged) replaceLogKey() {
+	l.t.Helper()
+	old := l.notary.CurrentKey()
+	must[*keyring.Ring](l.t)(keyring.Rotate(l.keys, rand.Reader, time.Now()))
+	must[*keyring.Ring](l.t)(keyring.RevokeLogKey(l.keys, old, time.Now()))
+	done(l.t, l.notary.Reload())
+}
+
+// wantNoFindings fails the test if this service has found tampering.
+func (l *logged) wantNoFindings() {
+	l.t.Helper()
+	l.WaitForFindings()
+	l.ForgetFindings()
+	if open := must[int](l.t)(l.OpenFindings(l.t.Context())); open != 0 {
+		l.t.Errorf("%d findings of tampering", open)
+	}
+}
+
+// A key that is rotated and revoked at once leaves logs that only the revoked key has signed. They
+// are not shown, which is temporary and no tampering, and whoever asks makes the signer sign them
+// again. A revoked key's signature also leaves a log that does not grow.
+func TestRevokedLogKeyIsNoTampering(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := logging(t, db, nil, true)
+		acme := newTenant(t, l.Service, "acme")
+		l.seal(acme, 2)
+		l.SignRound(t.Context())
+		id, before := logOf(l, "acme"), l.checkpoint("acme")
+
+		l.replaceLogKey()
+		if _, err := l.LogCheckpoint(t.Context(), id); codeOf(err) != fault.CodeUnavailable {
+			t.Errorf("the checkpoint is refused with %v", err)
+		}
+		if _, err := l.LogTile(t.Context(), id, "tile/0/000.p/2"); codeOf(err) != fault.CodeUnavailable {
+			t.Errorf("a tile is refused with %v", err)
+		}
+		if _, err := l.InclusionProof(t.Context(), acme.id, 1); codeOf(err) != fault.CodeUnavailable {
+			t.Errorf("a proof is refused with %v", err)
+		}
+		l.wantNoFindings()
+		l.SignSealed(t.Context())
+		if c := l.checkpoint("acme"); c != before {
+			t.Errorf("it is signed again as %+v", c)
+		}
+
+		old := l.notary.CurrentKey()
+		must[*keyring.Ring](t)(keyring.Rotate(l.keys, rand.Reader, time.Now()))
+		done(t, l.notary.Reload())
+		l.SignRound(t.Context())
+		must[*keyring.Ring](t)(keyring.RevokeLogKey(l.keys, old, time.Now()))
+		done(t, l.notary.Reload())
+		l.SignRound(t.Context())
+		if signed := string(must[[]byte](t)(l.LogCheckpoint(t.Context(), id))); strings.Count(signed, "\n— ") != 1 {
+			t.Errorf("a revoked key's signature stays:\n%s", signed)
+		}
+		l.wantNoFindings()
+	})
+}
+
+// A signer takes over a log that only a revoked key has signed, although its own marks do not
+// cover it: another replica has signed it, or it died between its mark and the publication. The
+// receipts decide: a checkpoint that they do not lead to was made with the stolen key.
+//
+//countersign:race
+func TestTakingOverFromARevokedLogKey(t *testing.T) {
+	for name, marked := range map[string]int{"no mark": 0, "an older mark": 2} {
+		t.Run(name, func(t *testing.T) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+				one := logging(t, db, nil, true)
+				two := logging(t, db, &logged{notary: one.notary, keys: one.keys, file: filepath.Join(t.TempDir(), "heads.logs")}, true)
+				acme := newTenant(t, one.Service, "acme")
+				if marked > 0 {
+					one.seal(acme, marked)
+					two.SignRound(t.Context())
+				}
+				one.seal(acme, 3)
+				one.SignRound(t.Context())
+				before := one.checkpoint("acme")
+				one.replaceLogKey()
+				two.SignRound(t.Context()) // may find another checkpoint than the one in its memory
+				two.SignRound(t.Context())
+				if c := two.checkpoint("acme"); c != before {
+					t.Errorf("it is signed again as %+v, want %+v", c, before)
+				}
+				two.prove(acme, before.Size)
+				two.wantNoFindings()
+			})
+		})
+	}
+}
+
+// A signer that died between its mark and the publication, before the key was revoked, continues.
+func TestMarkAheadOfARevokedLogKey(t *testing.T) {
+	t.Parallel()
+	l := logging(t, testdb.SQLite(t), nil, true)
+	acme := newTenant(t, l.Service, "acme")
+	l.seal(acme, 2)
+	l.SignRound(t.Context())
+	l.seal(acme, 1)
+	l.EndRoundsAt(errors.New("killed"), "before publication")
+	l.SignRound(t.Context())
+	l.EndRoundsAt(nil, "")
+	l.ForgetPauses()
+	l.replaceLogKey()
+	l.SignRound(t.Context())
+	l.prove(acme, 3)
+	l.wantNoFindings()
+}
+
+// Whoever has a stolen key and can write the database publishes nothing with it: a checkpoint of
+// other receipts, or of more than there are, is found and not signed again.
+//
+//countersign:race
+func TestStolenLogKeyPublishesNothing(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int64{"other receipts": 3, "more receipts": 5} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one := logging(t, testdb.SQLite(t), nil, true)
+			acme := newTenant(t, one.Service, "acme")
+			one.seal(acme, 3)
+			one.SignRound(t.Context())
+			origin, keys, err := one.Operator().LogVerifierKeys(t.Context(), "acme")
+			done(t, err)
+			stolen := keys[0]
+			one.replaceLogKey()
+
+			forged := tlog.Checkpoint{Origin: origin, Size: size, Root: tlog.Hash{1}}
+			signed := must[[]byte](t)(tlog.Sign(forged, tlog.Signer(origin, stolen.Public, func(m []byte) ([]byte, error) { return one.notary.Ring.SignLog(stolen.ID, m) })))
+			execute(t, one.db.Direct(t), one.db, "UPDATE log_checkpoints SET size = ?, root = ?, note = ?", size, forged.Root[:], signed)
+			two := logging(t, one.db, &logged{notary: one.notary, keys: one.keys, file: filepath.Join(t.TempDir(), "heads.logs")}, true)
+			two.SignRound(t.Context())
+			if shown, err := two.LogCheckpoint(t.Context(), logOf(two, "acme")); err == nil {
+				t.Errorf("it is shown:\n%s", shown)
+			}
+			two.WaitForFindings()
+			found := must[[]*service.Finding](t)(two.Operator().Findings(t.Context(), "acme"))
+			if !slices.ContainsFunc(found, func(f *service.Finding) bool { return f.Check == string(ledger.CheckTransparency) }) {
+				t.Errorf("the findings are %+v", found)
+			}
+		})
+	}
+}
+
 // A log that could not be signed during a rotation is signed later, and so is one that does not
 // grow if the keys were rotated while no server was running. Otherwise revoking the old key would
 // leave such a log without a valid signature.

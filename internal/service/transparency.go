@@ -105,7 +105,8 @@ func (s *transparencyService) publishedLog(ctx context.Context, text string) (*s
 }
 
 // logFault returns what a caller may see of an error. If the error proves that a log was
-// changed, logFault records a finding and requests a rebuild.
+// changed, logFault records a finding and requests a rebuild. If the log must be signed with
+// another key, it asks the signer to do so.
 func (s *transparencyService) logFault(log *store.TransparencyLog, err error) error {
 	err = verify.TreeFault(err)
 	if errors.Is(err, ledger.ErrStateTampered) {
@@ -113,6 +114,9 @@ func (s *transparencyService) logFault(log *store.TransparencyLog, err error) er
 		if s.signer != nil {
 			s.signer.Rebuild(log.Org)
 		}
+	}
+	if errors.Is(err, verify.ErrLogKeyRevoked) && s.signer != nil {
+		s.signer.Recheck(log.Org)
 	}
 	return visible(err)
 }

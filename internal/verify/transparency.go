@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/mod/sumdb/note"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -45,15 +46,20 @@ func (c *SignedCheckpoint) Bytes() []byte {
 	return append(append(make([]byte, 0, len(c.Note)+len(c.Cosignatures)), c.Note...), c.Cosignatures...)
 }
 
+// ErrLogKeyRevoked says that only revoked keys have signed a checkpoint. That is so for a moment
+// after a revocation. Whether it was signed before, or with a stolen key, is for the signer to find
+// out, which has the receipts.
+var ErrLogKeyRevoked = fault.Errorf(fault.CodeUnavailable, "the log's key was revoked, and the log is not signed with another one yet: try again in some seconds")
+
 // Checkpoint returns the newest checkpoint of a log. It refuses one that only revoked keys have
-// signed, except for a closed log, which is never signed again.
+// signed with ErrLogKeyRevoked, except for a closed log, which is never signed again.
 func (l *Logs) Checkpoint(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
 	c, err := l.AnyCheckpoint(ctx, log, false)
 	if err != nil {
 		return nil, err
 	}
 	if c.Revoked && log.ClosedAt == nil {
-		return nil, fmt.Errorf("a checkpoint is signed by revoked keys alone: %w", ledger.ErrStateTampered)
+		return nil, ErrLogKeyRevoked
 	}
 	return c, nil
 }
