@@ -89,7 +89,7 @@ func (r *Ring) LogKeys(now time.Time) []LogKey {
 
 // SignLog signs a checkpoint with the private half of a key.
 func (r *Ring) SignLog(id string, message []byte) ([]byte, error) {
-	master, known := r.keys.Load().masters[id]
+	master, known := r.master(id)
 	if !known {
 		return nil, fmt.Errorf("%s is not in the key file", id)
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,8 +35,9 @@ const fingerprintLabel = "countersign key check v1"
 type Ring struct {
 	path string
 
-	reloading sync.Mutex // serializes Reload, so that older content never replaces newer
+	reloading sync.Mutex // serializes Reload and Learn, so that older content never replaces newer
 	keys      atomic.Pointer[keySet]
+	learnt    os.FileInfo // the file that Learn last read; nil for none; guarded by reloading
 
 	// The cache is kept across reloads, because a known id never gets another secret.
 	states stateCache
@@ -87,7 +89,7 @@ func (r *Ring) MAC(keyID string, org uuid.UUID, purpose ledger.Purpose, parts ..
 	wanted := derivation{keyID: keyID, org: org, purpose: purpose}
 	states := r.states.find(wanted)
 	if states == nil {
-		master, known := r.keys.Load().masters[keyID]
+		master, known := r.master(keyID)
 		if !known {
 			return [32]byte{}, false
 		}
@@ -108,18 +110,67 @@ func (r *Ring) Fingerprint(keyID string) ([32]byte, bool) {
 func (r *Ring) Reload() error {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
-	fresh, err := readKeySet(r.path)
+	fresh, err := r.readFile()
 	if err != nil {
 		return err
+	}
+	r.keys.Store(fresh)
+	return nil
+}
+
+// readFile reads the file, which must have every key of the ring. The caller holds reloading.
+func (r *Ring) readFile() (*keySet, error) {
+	fresh, err := readKeySet(r.path)
+	if err != nil {
+		return nil, err
 	}
 	known := r.keys.Load()
 	for _, id := range known.ids {
 		if master, kept := fresh.masters[id]; !kept || !master.Equal(known.masters[id]) {
-			return fmt.Errorf("key file %s no longer holds %s: %w; restore that key, because its records cannot be verified without it", r.path, id, ErrKeyLost)
+			return nil, fmt.Errorf("key file %s no longer holds %s: %w; restore that key, because its records cannot be verified without it", r.path, id, ErrKeyLost)
 		}
 	}
-	r.keys.Store(fresh)
-	return nil
+	return fresh, nil
+}
+
+// master returns a master key. A key that is not on the ring may be in the file: another replica
+// has picked up a rotation first, and its records are not to be taken for forged ones.
+func (r *Ring) master(id string) (ledger.Secret, bool) {
+	master, known := r.keys.Load().masters[id]
+	if !known && r.Learn() {
+		master, known = r.keys.Load().masters[id]
+	}
+	return master, known
+}
+
+// Learn adds the new keys of the file to the ring for verification, and reports whether there were
+// any. Nothing is signed with them before Reload, because the store must know of a key first. It
+// reads each version of the file once, so an unknown key costs no more than a look at the file.
+func (r *Ring) Learn() bool {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
+	info, err := os.Stat(r.path)
+	if err != nil || r.learnt != nil && os.SameFile(info, r.learnt) && info.ModTime().Equal(r.learnt.ModTime()) && info.Size() == r.learnt.Size() {
+		return false
+	}
+	fresh, err := r.readFile()
+	if err != nil {
+		return false
+	}
+	r.learnt = info
+	known := r.keys.Load()
+	if len(fresh.ids) == len(known.ids) {
+		return false
+	}
+	extended := *known
+	extended.ids, extended.masters, extended.logKeys = fresh.ids, fresh.masters, slices.Clone(known.logKeys)
+	for _, key := range fresh.logKeys {
+		if _, had := known.masters[key.ID]; !had {
+			extended.logKeys = append(extended.logKeys, key)
+		}
+	}
+	r.keys.Store(&extended)
+	return true
 }
 
 const redactedRing = "<redacted key ring>"

@@ -2,6 +2,7 @@ package keyring
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -122,8 +124,8 @@ func TestReloadPicksUpARotation(t *testing.T) {
 	before := mustMAC(t, ring, old, organization, ledger.PurposeReceipt, "message")
 	rotated := rotate(t, path, 2)
 
-	if _, ok := ring.MAC(rotated.CurrentKey(), organization, ledger.PurposeReceipt); ok {
-		t.Error("the ring knew the new key before Reload")
+	if ring.CurrentKey() != old {
+		t.Error("the ring signs with the new key before Reload")
 	}
 	if err := ring.Reload(); err != nil {
 		t.Fatalf("Reload: %v", err)
@@ -357,4 +359,44 @@ func BenchmarkMAC(b *testing.B) {
 			deriveKey(master, organization, ledger.PurposeReceipt)
 		}
 	})
+}
+
+// A replica verifies what another one has signed with a key that it has not picked up yet, because
+// the key file has it. It signs nothing with that key, forgets none, and still reports an unknown
+// key.
+func TestRingLearnsKeysOfTheFile(t *testing.T) {
+	t.Parallel()
+	path, ring := createdRing(t)
+	before := ring.CurrentKey()
+	other := rotate(t, path, 2)
+	sealed, err := other.Seal(uuid.Nil, "label", []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened, err := ring.Open(uuid.Nil, "label", sealed); err != nil || string(opened) != "secret" {
+		t.Errorf("a sealed secret: %q, %v", opened, err)
+	}
+	if mustMAC(t, ring, other.CurrentKey(), organization, ledger.PurposeReceipt, "message") !=
+		mustMAC(t, other, other.CurrentKey(), organization, ledger.PurposeReceipt, "message") {
+		t.Error("a record of the other replica does not verify")
+	}
+	if _, ok := ring.MAC("mk_unknown", organization, ledger.PurposeReceipt); ok {
+		t.Error("an unknown key is known")
+	}
+	if ring.CurrentKey() != before {
+		t.Error("the ring signs with a key that the store may not know yet")
+	}
+	keys := ring.LogKeys(time.Now())
+	if len(keys) != 2 || !keys[0].Signs() || keys[1].Signs() || keys[1].ID != other.CurrentKey() {
+		t.Errorf("the log keys are %+v", keys)
+	}
+	if ring.Learn() {
+		t.Error("nothing new was learnt")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(path, rand.Reader, time.Now()); err != nil || ring.Learn() {
+		t.Errorf("learnt from a file that has lost its keys, %v", err)
+	}
 }

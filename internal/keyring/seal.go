@@ -57,7 +57,7 @@ func (r *Ring) Open(org uuid.UUID, label string, sealed []byte) ([]byte, error) 
 }
 
 func (r *Ring) aead(keyID string, org uuid.UUID) (cipher.AEAD, error) {
-	master, known := r.keys.Load().masters[keyID]
+	master, known := r.master(keyID)
 	if !known {
 		return nil, ErrSealed
 	}

@@ -471,6 +471,42 @@ func TestRevokedLogKeyIsNoTampering(t *testing.T) {
 	})
 }
 
+// A replica reads what another one has signed with a new key, before it has picked up the rotation
+// itself: it finds no tampering, and seals and signs on with the key that it has.
+//
+//countersign:race
+func TestReplicasPickUpARotationOneByOne(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		one := logging(t, db, nil, true)
+		acme := newTenant(t, one.Service, "acme")
+		one.seal(acme, 1)
+		one.SignRound(t.Context())
+		late := &notary{Ring: must[*keyring.Ring](t)(keyring.Open(one.keys)), t: t, signed: one.notary.signed}
+		two := logging(t, db, &logged{notary: late, keys: one.keys, file: filepath.Join(t.TempDir(), "heads.logs")}, true)
+
+		one.replaceLogKey()
+		done(t, one.Operator().AdoptKeys(t.Context(), one.notary.Ring))
+		one.seal(acme, 1)
+		one.SignRound(t.Context())
+		if late.CurrentKey() == one.notary.CurrentKey() {
+			t.Fatal("both have picked it up")
+		}
+		before := one.checkpoint("acme")
+		two.seal(acme, 1)
+		must[[]byte](t)(two.LogCheckpoint(t.Context(), logOf(one, "acme")))
+		if c := two.checkpoint("acme"); c != before {
+			t.Errorf("it reads the checkpoint %+v", c)
+		}
+		two.prove(acme, 2)
+		one.SignRound(t.Context())
+		one.prove(acme, 3)
+		if report := must[*verify.AuditReport](t)(two.Operator().Audit(t.Context(), "acme", verify.AuditOptions{})); report.Break != nil {
+			t.Errorf("an audit finds %+v", report.Break)
+		}
+		two.wantNoFindings()
+	})
+}
+
 // A signer takes over a log that only a revoked key has signed, although its own marks do not
 // cover it: another replica has signed it, or it died between its mark and the publication. The
 // receipts decide: a checkpoint that they do not lead to was made with the stolen key.

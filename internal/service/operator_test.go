@@ -3,6 +3,8 @@ package service_test
 import (
 	"crypto/rand"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +40,8 @@ func TestAdoptKeysRefusesAForeignRing(t *testing.T) {
 		if err := s.Operator().AdoptKeys(t.Context(), impostor); err == nil || !strings.Contains(err.Error(), "is not the one") {
 			t.Errorf("another key under the same name: %v, want a refusal", err)
 		}
+		copied := filepath.Join(t.TempDir(), "keys.json")
+		done(t, os.WriteFile(copied, must[[]byte](t)(os.ReadFile(keyFile)), 0o600))
 		rotated, err := keyring.Rotate(keyFile, rand.Reader, time.Now())
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +49,7 @@ func TestAdoptKeysRefusesAForeignRing(t *testing.T) {
 		if err := s.Operator().AdoptKeys(t.Context(), rotated); err != nil {
 			t.Errorf("a rotated ring: %v", err)
 		}
-		if err := s.Operator().AdoptKeys(t.Context(), ring); err == nil {
+		if err := s.Operator().AdoptKeys(t.Context(), must[*keyring.Ring](t)(keyring.Open(copied))); err == nil {
 			t.Error("a ring from before the rotation is taken: it lacks the newest key")
 		}
 	})

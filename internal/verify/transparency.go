@@ -21,6 +21,9 @@ import (
 // LogKeys returns the current and former keys that sign checkpoints.
 type LogKeys interface {
 	LogKeys(now time.Time) []keyring.LogKey
+	// Learn adds keys that another replica may have signed with, and reports whether there were
+	// any.
+	Learn() bool
 }
 
 // Logs verifies transparency logs. A checkpoint that it returns carries a valid signature of this
@@ -113,6 +116,14 @@ func (l *Logs) open(log *store.TransparencyLog, signed []byte) (*SignedCheckpoin
 	if l.logKeys == nil {
 		return nil, errors.New("checkpoints cannot be read without the master keys")
 	}
+	opened, err := l.openWithKeys(log, signed)
+	if err != nil && l.logKeys.Learn() {
+		opened, err = l.openWithKeys(log, signed)
+	}
+	return opened, err
+}
+
+func (l *Logs) openWithKeys(log *store.TransparencyLog, signed []byte) (*SignedCheckpoint, error) {
 	keys := l.logKeys.LogKeys(l.now().Std())
 	verifiers, byHash := make([]note.Verifier, len(keys)), make(map[uint32]keyring.LogKey, len(keys))
 	for i, key := range keys {
