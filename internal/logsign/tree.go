@@ -169,14 +169,14 @@ func (l *Signer) read(ctx context.Context, log *signedLog) (more bool, err error
 	if err != nil {
 		return false, err
 	}
-	head, err := l.Heads.Of(ctx, id)
+	head, behind, err := l.Heads.Current(ctx, id)
 	if err != nil {
 		return false, err
 	}
 	switch {
 	case !head.Authentic(l.ReceiptKeys):
 		return false, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
-	case l.Heads.Behind(head), head.Count < log.edge.Size():
+	case behind, head.Count < log.edge.Size():
 		return false, evidence.ErrRolledBack
 	}
 	from, to := log.edge.Size()+1, min(head.Count, log.edge.Size()+growStep)
@@ -309,8 +309,7 @@ func (l *Signer) loadEdge(ctx context.Context, log *signedLog) error {
 // returns the error. In a rolled back database the log is older, too: that is reported as a
 // rollback and not here.
 func (l *Signer) changed(ctx context.Context, record *store.TransparencyLog, err error) error {
-	head, headErr := l.Heads.Of(ctx, record.Org)
-	if headErr == nil && l.Heads.Behind(head) {
+	if _, behind, headErr := l.Heads.Current(ctx, record.Org); headErr == nil && behind {
 		return errors.Join(evidence.ErrRolledBack, err)
 	}
 	// An operator may have ended the log during the round: the next round opens a new one.

@@ -272,6 +272,41 @@ func TestRolledBackDatabaseIsNotSigned(t *testing.T) {
 	})
 }
 
+// headStore runs a function after a head was read.
+type headStore struct {
+	testdb.Store
+	read func()
+}
+
+// Head implements store.Receipts.
+func (s *headStore) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
+	head, err := s.Store.Head(ctx, org)
+	if read := s.read; read != nil {
+		s.read = nil
+		read()
+	}
+	return head, err
+}
+
+// A receipt that is sealed while the signer reads receipts of another replica makes the database
+// look older than what was acknowledged. That is no rollback: it does not delay the log.
+func TestSealingWhileALogIsRead(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		w := watching(t, db, nil)
+		through := &headStore{Store: db.Open(t)}
+		s := &watched{ring: w.ring, heads: w.heads, Service: serve(t, service.Config{
+			Store: through, Keys: w.ring, LogKeys: w.ring, Watch: w.heads, Clock: time.Now,
+			LogMarks: must[*keyring.LogMarks](t)(keyring.OpenLogMarks(filepath.Join(t.TempDir(), "heads.logs"), w.ring)),
+			Signing:  &service.Signing{Keys: w.ring, Instance: "log.example.com"},
+		})}
+		acme := newTenant(t, s.Service, "acme")
+		done(t, w.seal(t, acme))
+		through.read = func() { done(t, s.seal(t, acme)) }
+		s.SignRound(t.Context())
+		must[*service.LogProof](t)(s.InclusionProof(t.Context(), acme.id, 1))
+	})
+}
+
 // A process that crashes may leave a heads file that is older than what it has signed. The marks
 // of its log still reveal that a database was rolled back: nothing is sealed in it until an
 // operator accepts it, and then a new log begins.

@@ -42,7 +42,7 @@ type HeadWatch interface {
 	Flush() error
 }
 
-// Behind reports whether a head must not advance: it is older than what was acknowledged, an
+// Behind reports whether a head that is locked must not advance: it is older than what was acknowledged, an
 // organization is missing, so that no head in this database can be assumed to be the newest, or the
 // ledger is not recognized.
 func (h *Heads) Behind(head *ledger.Head) bool {
@@ -51,6 +51,20 @@ func (h *Heads) Behind(head *ledger.Head) bool {
 	}
 	seen, _ := h.watch.Seen(head.Org.UUID)
 	return older(head, seen) || h.behindLog(head) || h.incomplete() || h.unrecognized()
+}
+
+// Current reads an organization's head, and reports whether it is behind, as Behind does. The caller
+// does not keep others from sealing: what they acknowledge after the head was read is no rollback.
+func (h *Heads) Current(ctx context.Context, org ledger.OrgID) (head *ledger.Head, behind bool, err error) {
+	var seen keyring.Seen
+	if h.watch != nil {
+		seen, _ = h.watch.Seen(org.UUID)
+	}
+	signed := h.signedReceipts(org)
+	if head, err = h.Of(ctx, org); err != nil || h.watch == nil {
+		return head, false, err
+	}
+	return head, older(head, seen) || head.Count < signed && h.behindLog(head) || h.incomplete() || h.unrecognized(), nil
 }
 
 // behindLog reports whether fewer receipts are stored than the organization's log was signed
