@@ -105,6 +105,16 @@ func (v *vectors) refusedTrust(f *logFixture) {
 	broken := all.LogKeys[0]
 	broken = broken[:len(broken)-4] + "\n" + broken[len(broken)-4:]
 	add("a line break in a key", func(s *trustSet) { s.LogKeys = []string{broken} })
+	for name, text := range map[string]string{
+		"a space before": " %s", "a space behind": "%s ", "a line break behind": "%s\n", "a tab before": "\t%s", "a no-break space behind": "%s\u00a0", "a separator before": "\x1f%s",
+	} {
+		add(name+" a log key", func(s *trustSet) { s.LogKeys = []string{fmt.Sprintf(text, all.LogKeys[0])} })
+		add(name+" a witness", func(s *trustSet) { s.Witnesses = []string{fmt.Sprintf(text, all.Witnesses[0]), all.Witnesses[1]} })
+	}
+	for name, text := range map[string]string{"a space": "a b", "a separator": "a\x1cb", "a line separator": "a\u2028b", "nothing": ""} {
+		add(name+" in a log key's name", func(s *trustSet) { s.LogKeys = []string{vkey(text, algEd25519, f.witnesses[0])} })
+		add(name+" in a witness's name", func(s *trustSet) { s.Witnesses = []string{vkey(text, algCosignV1, f.witnesses[0]), all.Witnesses[1]} })
+	}
 	add("a witness as log key", func(s *trustSet) { s.LogKeys = all.Witnesses[:1] })
 	add("a witness twice", func(s *trustSet) { s.Witnesses = []string{all.Witnesses[0], all.Witnesses[0]} })
 	add("a witness in both forms", func(s *trustSet) {
@@ -118,7 +128,10 @@ func (v *vectors) refusedTrust(f *logFixture) {
 	add("revoked and no witnesses", func(s *trustSet) {
 		*s = trustSet{LogKeys: all.LogKeys, Witnesses: []string{}, RevokedAt: "2026-11-16T09:30:00Z"}
 	})
-	for _, time := range []string{"yesterday", "2026-11-16", "2026-11-16T09:30:00", "2026-11-16 09:30:00Z", "2026-02-30T09:30:00Z", "2026-11-16T24:00:00Z", "2026-11-16T09:30:00+25:00"} {
+	for _, time := range []string{
+		"yesterday", "2026-11-16", "2026-11-16T09:30:00", "2026-11-16 09:30:00Z", "2026-02-30T09:30:00Z", "2026-11-16T24:00:00Z", "2026-11-16T09:30:00+25:00",
+		"2026-11-16T9:30:00Z", "2026-11-16T09:30:00,5Z", "2026-11-16T09:30:00.1234567891Z", "2026-11-16T09:30:00+24:00", "2026-11-16T09:30:00+23:60", "0000-01-01T00:00:00Z", "2026-11-16T09:30:00Z ",
+	} {
 		add("revoked at "+time, func(s *trustSet) { s.RevokedAt = time })
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -154,7 +153,7 @@ func (c *bundleCase) text(t testing.TB, v *vectors) []byte {
 func (s *trustSet) trust() (*Trust, error) {
 	keys := Keys{Log: s.LogKeys, Witnesses: s.Witnesses, Quorum: s.Quorum}
 	if s.RevokedAt != "" {
-		at, err := time.Parse(time.RFC3339, s.RevokedAt)
+		at, err := ParseTime(s.RevokedAt)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -134,6 +135,20 @@ func NewTrust(keys Keys) (*Trust, error) {
 	return t, nil
 }
 
+// momentForm is what ParseTime reads. The library also reads an hour of one digit, a comma, any
+// number of digits behind it, and zones that there are not.
+var momentForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
+// ParseTime reads the time at which a log key was revoked, as every verifier does: RFC 3339, from
+// the year 1 on.
+func ParseTime(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || !momentForm.MatchString(text) || text < "0001" {
+		return time.Time{}, fmt.Errorf("%q is no time such as 2026-11-16T09:30:00Z (RFC 3339)", text)
+	}
+	return at, nil
+}
+
 // logKey reads the vkey of a log.
 func logKey(text string) (note.Verifier, error) {
 	if _, err := publicKey(text); err != nil {
@@ -152,13 +167,14 @@ func witnessKey(text string) (key note.Verifier, public []byte, err error) {
 	return key, public, err
 }
 
-// publicKey is the public key in a vkey, whose base64 has one spelling and whose hash is its
-// own. The libraries do not check either for every kind of key.
+// publicKey is the public key in a vkey, whose base64 has one spelling, whose hash is its own, and
+// whose name has no control character, like that of a signature. The libraries do not check these
+// for every kind of key.
 func publicKey(text string) ([]byte, error) {
 	name, rest, _ := strings.Cut(text, "+")
 	id, encoded, _ := strings.Cut(rest, "+")
 	key, err := decodeBase64(encoded)
-	if err != nil || len(key) != 1+ed25519.PublicKeySize {
+	if err != nil || len(key) != 1+ed25519.PublicKeySize || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
 		return nil, errKey
 	}
 	sum := sha256.Sum256(append([]byte(name+"\n"), key...))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"countersign/internal/anchor"
 	"countersign/internal/bundle"
@@ -16,12 +15,12 @@ import (
 
 // bundleFlags are the keys and certificates that the verifier of a bundle trusts.
 type bundleFlags struct {
-	LogKey    []string   `name:"log-key" help:"Key of the organization's log, as printed by countersign log vkey; without one no bundle verifies. Repeat it during a rotation." placeholder:"VKEY" env:"-" sep:"none"`
-	Witness   []string   `name:"witness" help:"Key of a witness that may have cosigned the log; repeat it for several." placeholder:"VKEY" env:"-" sep:"none"`
-	Quorum    int        `name:"quorum" help:"How many of the witnesses must have cosigned; at least one if any is given." placeholder:"N" env:"-"`
-	RevokedAt *time.Time `name:"log-key-revoked-at" help:"When the log key was revoked; what witnesses saw earlier still counts." placeholder:"TIME" env:"-"`
-	TSARoots  string     `name:"tsa-roots" help:"PEM file of certificates for verifying RFC 3161 anchors." type:"path" placeholder:"FILE" env:"-"`
-	Headers   string     `name:"bitcoin-headers" help:"File of Bitcoin block headers (file:PATH) for verifying OpenTimestamps anchors." placeholder:"SOURCE" env:"-"`
+	LogKey    []string `name:"log-key" help:"Key of the organization's log, as printed by countersign log vkey; without one no bundle verifies. Repeat it during a rotation." placeholder:"VKEY" env:"-" sep:"none"`
+	Witness   []string `name:"witness" help:"Key of a witness that may have cosigned the log; repeat it for several." placeholder:"VKEY" env:"-" sep:"none"`
+	Quorum    int      `name:"quorum" help:"How many of the witnesses must have cosigned; at least one if any is given." placeholder:"N" env:"-"`
+	RevokedAt *string  `name:"log-key-revoked-at" help:"When the log key was revoked; what witnesses saw earlier still counts." placeholder:"TIME" env:"-"`
+	TSARoots  string   `name:"tsa-roots" help:"PEM file of certificates for verifying RFC 3161 anchors." type:"path" placeholder:"FILE" env:"-"`
+	Headers   string   `name:"bitcoin-headers" help:"File of Bitcoin block headers (file:PATH) for verifying OpenTimestamps anchors." placeholder:"SOURCE" env:"-"`
 }
 
 // verifyBundle verifies a file without opening a store or contacting a server.
@@ -54,7 +53,14 @@ func (c *VerifyCommand) verifyBundle(p *cli.Process, path string) error {
 }
 
 func (f *bundleFlags) trust(ctx context.Context) (*bundle.Trust, error) {
-	keys := bundle.Keys{Log: f.LogKey, Witnesses: f.Witness, Quorum: f.Quorum, RevokedAt: f.RevokedAt}
+	keys := bundle.Keys{Log: f.LogKey, Witnesses: f.Witness, Quorum: f.Quorum}
+	if f.RevokedAt != nil {
+		at, err := bundle.ParseTime(*f.RevokedAt)
+		if err != nil {
+			return nil, fmt.Errorf("--log-key-revoked-at: %w", err)
+		}
+		keys.RevokedAt = &at
+	}
 	judge, err := f.anchors(ctx)
 	if err != nil {
 		return nil, err

@@ -240,7 +240,8 @@ globalThis.bundleFormat = (() => {
 
   const ed25519Key = 1; // the key type of a log
   const cosignatureKey = 4; // the key type of a witness
-  const badName = /[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000+]/;
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: a name has none
+  const badName = /[\u0000-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000+]/;
 
   const keyHash = async (crypto, name, algorithm, key) =>
     hex((await crypto.sha256(concat(utf8.encode(name + "\n"), Uint8Array.of(algorithm), key))).subarray(0, 4));

@@ -23,7 +23,7 @@
 
   const maxCopies = 20; // decisions of one bundle that are compared with a link
 
-  const moment = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
+  const moment = /^((?!0000)\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
 
   // parseMoment returns a time in seconds, or null if there is no such time. A fraction is dropped,
   // because cosignatures have none.
