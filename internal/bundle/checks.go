@@ -226,6 +226,8 @@ func (v *verification) approvalSignatures() (Status, string) {
 		return NotChecked, noLogKey + ": nothing vouches for the registry of signing keys"
 	case signed == 0:
 		return NotChecked, "no decision was made"
+	case v.trust.revokedAt != nil: // no witness has seen the registry
+		return NotChecked, "the log key was revoked: nothing shows that it signed the registry of signing keys before"
 	case revoked > 0:
 		return Pass, fmt.Sprintf("%d signed, %d of them with a key that was revoked since", signed, revoked)
 	}

@@ -65,18 +65,18 @@ func TestVerify(t *testing.T) {
 			CheckCheckpointSignature: Fail, CheckApprovalSignatures: Fail, CheckWitnesses: NotChecked,
 		})},
 		"both keys of a rotation": {f.bundles[1], Keys{Log: []string{other.logKey(), f.logKey()}, Witnesses: f.witnessKeys()}, Verified, all},
-		"revoked, seen before":    {f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: second(1)}, Verified, all},
+		"revoked, seen before":    {f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: second(1)}, Verified, with(map[Check]Status{CheckApprovalSignatures: NotChecked})},
 		"revoked, not seen before": {
 			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: second(0)}, Failed,
-			with(map[Check]Status{CheckCheckpointSignature: Fail}),
+			with(map[Check]Status{CheckCheckpointSignature: Fail, CheckApprovalSignatures: NotChecked}),
 		},
 		"revoked, perhaps not seen before": {
 			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: at(cosignedAt, 999_999_999)}, Failed,
-			with(map[Check]Status{CheckCheckpointSignature: Fail}),
+			with(map[Check]Status{CheckCheckpointSignature: Fail, CheckApprovalSignatures: NotChecked}),
 		},
 		"revoked at the earliest time": {
 			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: new(time.Time)}, Failed,
-			with(map[Check]Status{CheckCheckpointSignature: Fail}),
+			with(map[Check]Status{CheckCheckpointSignature: Fail, CheckApprovalSignatures: NotChecked}),
 		},
 		"a share": {share(f.bundles[3]), Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys()}, Verified, with(map[Check]Status{
 			CheckEventsDigest: NotChecked, CheckPayloadHashes: NotChecked, CheckApprovalRecords: NotChecked, CheckApprovalSignatures: NotChecked,

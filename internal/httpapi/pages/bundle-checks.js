@@ -230,6 +230,10 @@ globalThis.bundleChecks = (() => {
     if (trust.logKeys.length === 0) {
       throw new NotChecked("no log key was entered, so nothing vouches for the reviewers’ keys");
     }
+    if (trust.revokedAt !== null) {
+      // Witnesses cosign the log’s state. Whoever has stolen the key can sign a list at any time.
+      throw new NotChecked("the log key was revoked, and nothing shows that the list of reviewers’ keys is older");
+    }
     if (unsupported) {
       throw unsupported;
     }

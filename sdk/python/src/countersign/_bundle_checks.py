@@ -267,6 +267,9 @@ def _approval_signatures(evidence: Evidence) -> str:
         raise _Failed("signing_keys is not signed with a log key that was given")
     if not signed:
         raise _NotChecked("there is no signature")
+    if trust.log_key_revoked_at is not None:
+        # Witnesses cosign checkpoints. Whoever has the key can sign signing_keys at any time.
+        raise _NotChecked("the log key was revoked, and nothing shows that signing_keys is older")
     since = f", {revoked} of them with a key that was revoked since" if revoked else ""
     return f"{signed} signed{since}"
 
