@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"countersign/internal/bundle"
+	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
 	"countersign/internal/tlog"
 )
@@ -157,6 +158,33 @@ func TestShares(t *testing.T) {
 	}
 	s.patch(t, s.acme.admin, `{"evidence_export":"off"}`).expect(t, http.StatusOK)
 	s.get(t, credential{}, second.Path).refuse(t, http.StatusNotFound, "not_found")
+}
+
+// A share whose receipt was deleted from the database does not look like a link that is wrong or
+// has ended: the service says that its evidence was changed, and records the finding.
+//
+//countersign:race
+func TestShareOfADeletedReceipt(t *testing.T) {
+	t.Parallel()
+	for _, database := range []func(testing.TB) *testdb.Database{testdb.SQLite, testdb.Postgres} {
+		db := database(t)
+		s := start(t, openDatabase(t, db), setup{signing: true})
+		s.patch(t, s.acme.admin, `{"evidence_export":"admins"}`).expect(t, http.StatusOK)
+		body := `{"receipt_id":"` + *s.seal(t, s.acme.agent, "gone").ReceiptID + `"}`
+		shared := decode[struct {
+			Path string `json:"public_path"`
+		}](t, s.post(t, s.acme.admin, "/v1/shares", body).expect(t, http.StatusCreated))
+		s.logBase(t, "acme", 1)
+		s.get(t, credential{}, shared.Path).expect(t, http.StatusOK)
+		if _, err := db.Direct(t).ExecContext(t.Context(), "DELETE FROM receipts"); err != nil {
+			t.Fatal(err)
+		}
+		s.get(t, credential{}, shared.Path).refuse(t, http.StatusInternalServerError, "evidence_tampered")
+		servicetest.Eventually(t, "the finding is recorded", func() bool {
+			open, err := s.Service.OpenFindings(t.Context())
+			return err == nil && open > 0
+		})
+	}
 }
 
 // Members find a receipt by its number; strangers do not, and neither does another

@@ -433,6 +433,10 @@ func (s *sharingService) OpenShare(ctx context.Context, text string) ([]byte, er
 		return nil, fault.ErrNotFound
 	}
 	receipt, err := s.store.PlacedReceipt(ctx, ledger.ReceiptID{UUID: token.ArtifactID})
+	if errors.Is(err, store.ErrNotFound) { // the share is authentic, so the receipt existed
+		s.noteProven(token.Org, s.judge.MissingArtifact(ledger.ArtifactReceipt, token.ArtifactID))
+		err = fmt.Errorf("the receipt of a share is missing: %w", ledger.ErrStateTampered)
+	}
 	if err != nil {
 		return nil, visible(err)
 	}
