@@ -326,8 +326,11 @@ func (v *verification) anchors() (Status, string) {
 	for _, anchor := range v.bundle.Anchors {
 		proof, err := decodeBase64(anchor.Proof)
 		digest, ok := parseDigest(anchor.Digest)
-		if err != nil || !ok || subjects[anchor.Subject] != anchor.Digest {
+		switch {
+		case !ok || subjects[anchor.Subject] != anchor.Digest:
 			return Fail, fmt.Sprintf("the %s anchor of %s is not about it", anchor.Method, anchor.Subject)
+		case err != nil:
+			return Fail, fmt.Sprintf("the proof of the %s anchor of %s is not base64", anchor.Method, anchor.Subject)
 		}
 		status, detail := NotChecked, "this verifier has no roots for "+anchor.Method
 		if v.trust.anchors != nil {

@@ -98,6 +98,28 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestAnchorReasons promises that an anchor which cannot be read and one of something else fail for
+// these reasons.
+func TestAnchorReasons(t *testing.T) {
+	t.Parallel()
+	f := newLogFixture(t, "log", "log", 1)
+	for want, change := range map[string]func(*Anchor){
+		"the proof of the tsa anchor of receipt is not base64": func(a *Anchor) { a.Proof = "***" },
+		"the tsa anchor of receipt is not about it":            func(a *Anchor) { a.Digest = formatHash(nil) },
+	} {
+		b := *f.bundles[0]
+		b.Anchors = []Anchor{{Digest: b.ReceiptHash, Method: "tsa", Proof: "AAAA", Subject: SubjectReceipt}}
+		change(&b.Anchors[0])
+		verdict, err := mustTrust(t, Keys{}).Verify(b.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := verdict.Check(CheckAnchors); got.Status != Fail || got.Detail != want {
+			t.Errorf("anchors: %+v, want %s", got, want)
+		}
+	}
+}
+
 // TestManyAnchors promises that the time for anchors grows with the file and not with its square:
 // each anchor here is of the last of many approvals.
 func TestManyAnchors(t *testing.T) {
