@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/internal/anchor/anchortest"
 	"countersign/internal/cli"
@@ -147,4 +149,39 @@ func TestAnchorSettingsAreChecked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A bundle of a receipt that was anchored verifies with the authority's roots, also if the log's
+// key was revoked later, and fails with other roots.
+func TestAnchoredBundle(t *testing.T) {
+	t.Parallel()
+	authority, roots := startAuthority(t)
+	_, strangers := startAuthority(t)
+	s := migratedSQLite(t)
+	server := start(t, append([]string{"--tsa-url", authority, "--tsa-roots", roots}, s.flags...)...)
+	admin := server.admin(t)
+	admin.call(t, http.MethodPatch, "/v1/organization", `{"evidence_export":"admins"}`, new(any))
+	receipt := admin.seal(t).ReceiptID
+	admin.status(t, http.MethodPost, "/v1/verification/v2/anchors", "")
+	servicetest.Eventually(t, "the receipt is anchored", func() bool { return admin.anchors(t, "receipts/"+receipt) == "verified/not_anchored" })
+	file := filepath.Join(t.TempDir(), "receipt.bundle")
+	key := keyFile(t, admin.key)
+	servicetest.Eventually(t, "the receipt is in a checkpoint", func() bool {
+		return execute(t, "bundle", receipt, "--output", file, "--url", server.address, "--key-file", key).code == 0
+	})
+	anchored := time.Now()
+	verify := []string{"verify", file, "--log-key", strings.TrimSpace(succeed(t, s.args("log", "vkey", "--org", "default")...))}
+	with := func(more ...string) []string { return append(slices.Clone(verify), more...) }
+	revoked := func(at time.Time) []string { return []string{"--log-key-revoked-at", at.UTC().Format(time.RFC3339)} }
+
+	if out := succeed(t, with("--tsa-roots", roots)...); !strings.Contains(out, "✓ anchors") {
+		t.Errorf("verify says\n%s", out)
+	}
+	refuse(t, cli.ExitFailed, "✗ anchors", with("--tsa-roots", strangers)...)
+	after, before := revoked(anchored.Add(time.Hour)), revoked(anchored.Add(-time.Hour))
+	if out := succeed(t, with(append(after, "--tsa-roots", roots)...)...); !strings.Contains(out, "revoked after the receipt was anchored") {
+		t.Errorf("verify says\n%s", out)
+	}
+	refuse(t, cli.ExitFailed, "✗ checkpoint_signature", with(append(before, "--tsa-roots", roots)...)...)
+	refuse(t, cli.ExitInconclusive, "--tsa-roots", with(after...)...)
 }

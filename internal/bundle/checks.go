@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -263,11 +264,28 @@ func (v *verification) checkpointSignature() (Status, string) {
 				before++
 			}
 		}
-		if before < max(v.trust.quorum, 1) {
+		switch {
+		case before >= max(v.trust.quorum, 1):
+		case v.anchoredBefore(*at):
+			return Pass, key.Name() + ", revoked after the receipt was anchored"
+		default:
 			return Fail, fmt.Sprintf("the log key was revoked, and %d witnesses saw the checkpoint before", before)
 		}
 	}
 	return Pass, key.Name()
+}
+
+// anchoredBefore reports whether the receipt itself was anchored before a moment.
+func (v *verification) anchoredBefore(moment time.Time) bool {
+	for _, anchor := range v.bundle.Anchors {
+		if anchor.Subject != SubjectReceipt {
+			continue
+		}
+		if judged := v.judge(anchor, v.verdict.ReceiptHash); judged.Status == Pass && judged.By.Before(moment) {
+			return true
+		}
+	}
+	return false
 }
 
 // signer is the given log key that signed a note, of those whose name is the origin.
@@ -324,29 +342,33 @@ func (v *verification) anchors() (Status, string) {
 	}
 	unjudged, subjects := "", v.subjects()
 	for _, anchor := range v.bundle.Anchors {
-		proof, err := decodeBase64(anchor.Proof)
-		digest, ok := parseDigest(anchor.Digest)
-		switch {
-		case !ok || subjects[anchor.Subject] != anchor.Digest:
-			return Fail, fmt.Sprintf("the %s anchor of %s is not about it", anchor.Method, anchor.Subject)
-		case err != nil:
-			return Fail, fmt.Sprintf("the proof of the %s anchor of %s is not base64", anchor.Method, anchor.Subject)
-		}
-		status, detail := NotChecked, "this verifier has no roots for "+anchor.Method
-		if v.trust.anchors != nil {
-			status, detail = v.trust.anchors(anchor.Method, digest, proof)
-		}
-		switch status {
+		judged := v.judge(anchor, subjects[anchor.Subject])
+		switch judged.Status {
 		case Fail:
-			return Fail, fmt.Sprintf("the %s anchor of %s: %s", anchor.Method, anchor.Subject, detail)
+			return Fail, fmt.Sprintf("the %s anchor of %s: %s", anchor.Method, anchor.Subject, judged.Detail)
 		case NotChecked:
-			unjudged = detail
+			unjudged = judged.Detail
 		}
 	}
 	if unjudged != "" {
 		return NotChecked, unjudged
 	}
 	return Pass, fmt.Sprintf("%d anchors", len(v.bundle.Anchors))
+}
+
+// judge judges an anchor of what has a digest; "" if the bundle has no such thing.
+func (v *verification) judge(anchor Anchor, subject string) Judgement {
+	proof, err := decodeBase64(anchor.Proof)
+	digest, ok := parseDigest(anchor.Digest)
+	switch {
+	case !ok || subject != anchor.Digest:
+		return Judgement{Status: Fail, Detail: "it is about something else"}
+	case err != nil:
+		return Judgement{Status: Fail, Detail: "its proof is not base64"}
+	case v.trust.anchors == nil:
+		return Judgement{Status: NotChecked, Detail: "this verifier has no roots for " + anchor.Method}
+	}
+	return v.trust.anchors(anchor.Method, digest, proof)
 }
 
 // subjects are the digests of what an anchor can be about, by its name: the receipt, and the

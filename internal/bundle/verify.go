@@ -89,7 +89,14 @@ type Trust struct {
 }
 
 // AnchorJudge judges one proof of time over a digest.
-type AnchorJudge func(method string, digest [32]byte, proof []byte) (Status, string)
+type AnchorJudge func(method string, digest [32]byte, proof []byte) Judgement
+
+// Judgement is the result for one proof of time.
+type Judgement struct {
+	Status Status
+	Detail string    // why, unless it is Pass
+	By     time.Time // what is anchored existed by then; only for Pass
+}
 
 // Keys is what a person gives a verifier.
 type Keys struct {
@@ -129,8 +136,8 @@ func NewTrust(keys Keys) (*Trust, error) {
 	if keys.Quorum < 0 || keys.Quorum > len(t.witnesses) {
 		return nil, fmt.Errorf("a quorum of %d cannot be reached with %d witnesses", keys.Quorum, len(t.witnesses))
 	}
-	if keys.RevokedAt != nil && len(t.witnesses) == 0 {
-		return nil, fmt.Errorf("a revoked log key counts only where witnesses saw the checkpoint before: give their keys")
+	if keys.RevokedAt != nil && len(t.witnesses) == 0 && keys.Anchors == nil {
+		return nil, errors.New("a revoked log key counts only where witnesses saw the checkpoint before, or the receipt was anchored before: give keys of witnesses, or roots of anchors")
 	}
 	return t, nil
 }

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,9 @@ func TestVerify(t *testing.T) {
 		return want
 	}
 	judge := func(status Status) AnchorJudge {
-		return func(string, [32]byte, []byte) (Status, string) { return status, "as told" }
+		return func(string, [32]byte, []byte) Judgement {
+			return Judgement{Status: status, Detail: "as told", By: time.Unix(cosignedAt, 0)}
+		}
 	}
 	second := func(n int64) *time.Time { return at(cosignedAt+n, 0) }
 	for name, test := range map[string]struct {
@@ -78,6 +81,22 @@ func TestVerify(t *testing.T) {
 			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: new(time.Time)}, Failed,
 			with(map[Check]Status{CheckCheckpointSignature: Fail, CheckApprovalSignatures: NotChecked}),
 		},
+		"revoked, anchored before": {
+			f.bundles[2], Keys{Log: []string{f.logKey()}, RevokedAt: second(1), Anchors: judge(Pass)}, Verified,
+			with(map[Check]Status{CheckApprovalSignatures: NotChecked, CheckWitnesses: NotChecked, CheckAnchors: Pass}),
+		},
+		"revoked, not anchored before": {
+			f.bundles[2], Keys{Log: []string{f.logKey()}, RevokedAt: second(0), Anchors: judge(Pass)}, Failed,
+			with(map[Check]Status{CheckCheckpointSignature: Fail, CheckApprovalSignatures: NotChecked, CheckWitnesses: NotChecked, CheckAnchors: Pass}),
+		},
+		"revoked, anchor not judged": {
+			f.bundles[2], Keys{Log: []string{f.logKey()}, RevokedAt: second(1), Anchors: judge(NotChecked)}, Failed,
+			with(map[Check]Status{CheckCheckpointSignature: Fail, CheckApprovalSignatures: NotChecked, CheckWitnesses: NotChecked}),
+		},
+		"revoked, only an approval anchored before": {
+			approvalAnchored(f.bundles[2]), Keys{Log: []string{f.logKey()}, RevokedAt: second(1), Anchors: judge(Pass)}, Failed,
+			with(map[Check]Status{CheckCheckpointSignature: Fail, CheckApprovalSignatures: NotChecked, CheckWitnesses: NotChecked, CheckAnchors: Pass}),
+		},
 		"a share": {share(f.bundles[3]), Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys()}, Verified, with(map[Check]Status{
 			CheckEventsDigest: NotChecked, CheckPayloadHashes: NotChecked, CheckApprovalRecords: NotChecked, CheckApprovalSignatures: NotChecked,
 		})},
@@ -98,14 +117,21 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// approvalAnchored is a bundle whose receipt has no anchor, but an approval has.
+func approvalAnchored(b *Bundle) *Bundle {
+	changed := *b
+	changed.Anchors = slices.DeleteFunc(slices.Clone(b.Anchors), func(a Anchor) bool { return a.Subject == SubjectReceipt })
+	return &changed
+}
+
 // TestAnchorReasons promises that an anchor which cannot be read and one of something else fail for
 // these reasons.
 func TestAnchorReasons(t *testing.T) {
 	t.Parallel()
 	f := newLogFixture(t, "log", "log", 1)
 	for want, change := range map[string]func(*Anchor){
-		"the proof of the tsa anchor of receipt is not base64": func(a *Anchor) { a.Proof = "***" },
-		"the tsa anchor of receipt is not about it":            func(a *Anchor) { a.Digest = formatHash(nil) },
+		"the tsa anchor of receipt: its proof is not base64":    func(a *Anchor) { a.Proof = "***" },
+		"the tsa anchor of receipt: it is about something else": func(a *Anchor) { a.Digest = formatHash(nil) },
 	} {
 		b := *f.bundles[0]
 		b.Anchors = []Anchor{{Digest: b.ReceiptHash, Method: "tsa", Proof: "AAAA", Subject: SubjectReceipt}}

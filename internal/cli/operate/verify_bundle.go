@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"countersign/internal/anchor"
 	"countersign/internal/bundle"
@@ -18,7 +19,7 @@ type bundleFlags struct {
 	LogKey    []string `name:"log-key" help:"Key of the organization's log, as printed by countersign log vkey; without one no bundle verifies. Repeat it during a rotation." placeholder:"VKEY" env:"-" sep:"none"`
 	Witness   []string `name:"witness" help:"Key of a witness that may have cosigned the log; repeat it for several." placeholder:"VKEY" env:"-" sep:"none"`
 	Quorum    int      `name:"quorum" help:"How many of the witnesses must have cosigned; at least one if any is given." placeholder:"N" env:"-"`
-	RevokedAt *string  `name:"log-key-revoked-at" help:"When the log key was revoked; what witnesses saw earlier still counts." placeholder:"TIME" env:"-"`
+	RevokedAt *string  `name:"log-key-revoked-at" help:"When the log key was revoked; what witnesses saw or anchors prove earlier still counts." placeholder:"TIME" env:"-"`
 	TSARoots  string   `name:"tsa-roots" help:"PEM file of certificates for verifying RFC 3161 anchors." type:"path" placeholder:"FILE" env:"-"`
 	Headers   string   `name:"bitcoin-headers" help:"File of Bitcoin block headers (file:PATH) for verifying OpenTimestamps anchors." placeholder:"SOURCE" env:"-"`
 }
@@ -60,6 +61,9 @@ func (f *bundleFlags) trust(ctx context.Context) (*bundle.Trust, error) {
 			return nil, fmt.Errorf("--log-key-revoked-at: %w", err)
 		}
 		keys.RevokedAt = &at
+		if len(f.Witness) == 0 && f.TSARoots == "" && f.Headers == "" {
+			return nil, errors.New("--log-key-revoked-at: the key counts only where witnesses saw the checkpoint before, or the receipt was anchored before: give --witness, --tsa-roots or --bitcoin-headers")
+		}
 	}
 	judge, err := f.anchors(ctx)
 	if err != nil {
@@ -68,6 +72,9 @@ func (f *bundleFlags) trust(ctx context.Context) (*bundle.Trust, error) {
 	keys.Anchors = judge
 	return bundle.NewTrust(keys)
 }
+
+// blockTimeError is how much earlier than its making a block may be dated.
+const blockTimeError = 2 * time.Hour
 
 // anchors returns a judge of timestamp proofs for the given roots and headers. It leaves other
 // proofs unchecked.
@@ -91,26 +98,27 @@ func (f *bundleFlags) anchors(ctx context.Context) (bundle.AnchorJudge, error) {
 		}
 		bitcoin.Headers = source
 	}
-	return func(method string, digest [32]byte, proof []byte) (bundle.Status, string) {
+	return func(method string, digest [32]byte, proof []byte) bundle.Judgement {
 		switch {
 		case method == ledger.MethodTSA && roots != nil:
-			if _, err := anchor.VerifyToken(proof, digest, roots, 0); err != nil {
-				return bundle.Fail, err.Error()
+			stamped, err := anchor.VerifyToken(proof, digest, roots, 0)
+			if err != nil {
+				return bundle.Judgement{Status: bundle.Fail, Detail: err.Error()}
 			}
-			return bundle.Pass, ""
+			return bundle.Judgement{Status: bundle.Pass, By: stamped.Time}
 		case method == ledger.MethodOpenTimestamps && bitcoin.Headers != nil:
 			verdict, err := bitcoin.Verify(ctx, proof, digest)
 			switch {
 			case err != nil:
-				return bundle.NotChecked, err.Error()
+				return bundle.Judgement{Status: bundle.NotChecked, Detail: err.Error()}
 			case verdict.Status == anchor.Verified:
-				return bundle.Pass, ""
+				return bundle.Judgement{Status: bundle.Pass, By: verdict.BlockTime.Add(blockTimeError)}
 			case verdict.Status == anchor.Failed:
-				return bundle.Fail, string(verdict.Reason)
+				return bundle.Judgement{Status: bundle.Fail, Detail: string(verdict.Reason)}
 			}
-			return bundle.NotChecked, "the proof is not in a block yet"
+			return bundle.Judgement{Status: bundle.NotChecked, Detail: "the proof is not in a block yet"}
 		}
-		return bundle.NotChecked, fmt.Sprintf("no roots for %s were given (--tsa-roots, --bitcoin-headers)", method)
+		return bundle.Judgement{Status: bundle.NotChecked, Detail: fmt.Sprintf("no roots for %s were given (--tsa-roots, --bitcoin-headers)", method)}
 	}, nil
 }
 
