@@ -88,6 +88,52 @@ def test_a_chain_tells_of_itself_while_it_is_open_and_afterwards(fake: FakeServi
         asyncio.run(in_a_loop())
 
 
+SYNC_CALLS: dict[str, tuple[Any, ...]] = {
+    "cancel_approval_sync": ("apr_1",),
+    "create_public_token_sync": ("receipt", "rcp_1"),
+    "events_of_sync": ("chn_1",),
+    "get_chain_sync": ("chn_1",),
+    "list_chains_sync": (),
+    "list_public_tokens_sync": (),
+    "receipts_sync": (),
+    "revoke_public_token_sync": ("tok_1",),
+    "verify_approval_v2_sync": ("apr_1",),
+    "verify_public_token_sync": ("token",),
+    "verify_receipt_sync": ("rcp_1",),
+    "verify_receipt_v2_sync": ("rcp_1",),
+    "wait_for_approval_sync": ("apr_1",),
+}
+"""The public functions for code without an event loop, and arguments for each."""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_sync_function_is_refused_where_a_loop_runs(fake: FakeService) -> None:
+    """None of them sends a request from a thread that runs an event loop, which would stand still
+    until the answer. A list is refused when it is read: another thread may do that."""
+    configure(fake)
+    public: dict[str, Any] = {
+        name: getattr(module, name)
+        for module in (countersign, records)
+        for name in module.__all__
+        if name.endswith("_sync")
+    }
+    assert sorted(public) == sorted(SYNC_CALLS)
+
+    async def in_a_loop(name: str) -> None:
+        with pytest.raises(RuntimeError, match="would block the event loop"):
+            found = public[name](*SYNC_CALLS[name])
+            next(found)
+
+    for name in public:
+        asyncio.run(in_a_loop(name))
+    assert fake.calls == []
+
+    async def in_a_thread() -> list[Any]:
+        return await asyncio.to_thread(list, countersign.list_chains_sync())
+
+    assert asyncio.run(in_a_thread()) == []
+
+
 LIMITS: dict[str, Any] = {
     "financial_approval_threshold_usd": 10.0,
     "cumulative_financial_threshold_usd": 20.0,

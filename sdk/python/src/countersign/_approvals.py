@@ -15,6 +15,7 @@ from countersign._clock import Moment
 from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._enforce import denial_of
+from countersign._loops import refuse_in_loop
 from countersign._steps import JITTER, Pause, Steps
 from countersign._transport import Transport
 from countersign._waiting import Wait
@@ -57,6 +58,7 @@ def wait_for_approval_sync(
     approval_id: str, *, config: ChainConfig | Client | None = None
 ) -> PolicyDecision:
     """:func:`wait_for_approval` for code without an event loop."""
+    refuse_in_loop()
     client = client_of(config)
     return client.transport.run(wait_for_release(client.transport, approval_id, client.config))
 
@@ -80,6 +82,7 @@ def cancel_approval_sync(
     approval_id: str, comment: str | None = None, *, config: ChainConfig | Client | None = None
 ) -> bool:
     """:func:`cancel_approval` for code without an event loop."""
+    refuse_in_loop()
     client = client_of(config)
     return client.transport.run(cancel(client.transport, approval_id, client.config, comment))
 

@@ -18,11 +18,13 @@ def in_event_loop() -> bool:
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
-def refuse_in_loop(instead: str) -> None:
-    """Refuse to block a thread that runs an event loop."""
+def refuse_in_loop(instead: str | None = None) -> None:
+    """Refuse to block a thread that runs an event loop. Without ``instead``, the call has an async
+    form of the same name."""
     if in_event_loop():
+        use = f"`{instead}`" if instead else "the async form, whose name has no `_sync`"
         raise RuntimeError(
-            f"this call would block the event loop that runs in this thread: use `{instead}`"
+            f"this call would block the event loop that runs in this thread: use {use}"
         )
 
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from countersign._client import Client, client_of
 from countersign._clients import Unreachable
 from countersign._config import ChainConfig
+from countersign._loops import refuse_in_loop
 from countersign._steps import Steps
 from countersign._transport import Transport
 from countersign.exceptions import BackendUnavailableError
@@ -27,6 +28,7 @@ def request_sync(
     config: ChainConfig | Client | None, method: str, path: str, body: Any = None, **options: Any
 ) -> dict[str, Any]:
     """:func:`request` for code without an event loop."""
+    refuse_in_loop()
     transport = client_of(config).transport
     return transport.run(_request_steps(transport, method, path, body, **options))
 
