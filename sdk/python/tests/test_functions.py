@@ -277,6 +277,39 @@ def test_named_arguments_are_redacted_among_arbitrary_keywords(fake: FakeService
     assert list(event["redactions"]) == ["/details/iban"]
 
 
+def test_a_name_to_redact_that_no_argument_has_is_refused() -> None:
+    """A slip in the name would send the value to the service. It is found when the function is
+    decorated, unless the argument may be any keyword's or the payload's own."""
+
+    def wire(iban: str, *notes: str) -> None: ...
+    async def wire_async(iban: str) -> None: ...
+    def wire_any(amount_usd: float, **details: Any) -> None: ...
+
+    class Bank:
+        def wire(self, iban: str) -> None: ...
+        def balance(self) -> None: ...
+        @staticmethod
+        def convert(amount: float) -> None: ...
+
+    targets: list[Any] = [
+        wire,
+        wire_async,
+        functools.partial(wire, "DE00 0000"),
+        staticmethod(wire),
+        Bank,
+        Bank().wire,
+    ]
+    for target in targets:
+        with pytest.raises(countersign.ConfigurationError, match="redact names 'ibn'"):
+            governed(redact=["iban", "ibn"])(target)
+    with pytest.raises(countersign.ConfigurationError, match="redact names 'self'"):
+        governed(redact="self")(Bank)
+    governed(redact=["ibn"])(wire_any)
+    governed(redact=["ibn"], payload=lambda arguments: {"ibn": arguments["iban"]})(wire)
+    governed(redact=["iban", "notes"])(wire)
+    governed(redact=["iban", "amount"])(Bank)
+
+
 def test_arguments_that_change_while_they_wait_are_refused(fake: FakeService) -> None:
     """What was decided is what runs; the record says that nothing did."""
     configure(fake)

@@ -41,6 +41,13 @@ class Arguments:
                     self.spread = parameter.name
         self._receiver = self._receiver_of(function)
 
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The names that :meth:`of` gives to arguments; None if callers may use others."""
+        if self._signature is None or self.spread is not None:
+            return None
+        return frozenset(self._signature.parameters) - {self._receiver or ""}
+
     def _receiver_of(self, function: Callable[..., Any]) -> str | None:
         """Return the name of a method's ``self`` or ``cls`` parameter. A static method is defined
         in a class too, but has no parameter of that name."""

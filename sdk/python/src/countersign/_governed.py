@@ -125,7 +125,23 @@ class Governed:
                 "payload is a mapping only for a block; for a function, pass a function that makes "
                 "the payload from the arguments"
             )
+        self._check_redact(function)
         return cast("F", self._wrap(function))
+
+    def _check_redact(self, function: Any) -> None:
+        """Refuse a name that no argument has: a slip in it would send what it should keep."""
+        if not self._redact or self._payload is not None:
+            return  # a payload has names of its own
+        members = [function]
+        if inspect.isclass(function):
+            members = [m for m in _methods(function).values() if not _is_governed(m)]
+        known = [Arguments(getattr(member, "__func__", member)).names for member in members]
+        unknown = self._redact.difference(*(names for names in known if names is not None))
+        if unknown and None not in known:
+            raise ConfigurationError(
+                f"redact names {', '.join(map(repr, sorted(unknown)))}, which is no argument of "
+                f"{_name_of(function)}"
+            )
 
     def _wrap(self, function: Any) -> Any:
         if isinstance(function, (staticmethod, classmethod)):
@@ -147,15 +163,11 @@ class Governed:
     def _wrap_class(self, owner: type) -> type:
         if self._name is not None:
             raise ConfigurationError("a class has several actions: do not pass name")
-        found = False
-        for name, member in tuple(vars(owner).items()):
-            if (name.startswith("_") and name != "__call__") or not _is_method(member):
-                continue
-            found = True
-            inner = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
-            if not _is_governed(inner):
+        methods = _methods(owner)
+        for name, member in methods.items():
+            if not _is_governed(member):
                 setattr(owner, name, self._wrap(member))
-        if not found:
+        if not methods:
             raise ConfigurationError(
                 f"{owner.__name__} defines no public method, and inherited methods are not "
                 "governed: decorate the class that defines them"
@@ -268,6 +280,15 @@ def _is_governed(function: Any) -> bool:
         return function in _GOVERNED
     except TypeError:
         return False  # not hashable or no weak references, so not one of our wrappers
+
+
+def _methods(owner: type) -> dict[str, Any]:
+    """Return the public methods that a class itself defines."""
+    return {
+        name: member
+        for name, member in vars(owner).items()
+        if (name == "__call__" or not name.startswith("_")) and _is_method(member)
+    }
 
 
 def _is_method(member: Any) -> bool:
