@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
+from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
@@ -28,6 +29,7 @@ import countersign
 from countersign.adapters import last_chain
 from countersign.adapters.langchain import govern
 from countersign.langchain import govern as alias
+from countersign.testing import FakeService
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:astream_log is deprecated", "ignore:The method .Chain", "ignore:.*langchain-classic"
@@ -288,3 +290,59 @@ def test_waiting_runs_hold_no_threads(office: Office) -> None:
     """Async runs that wait for people wait on their event loop."""
     runs, threads = threads_of_waiting_runs(office, prepare)
     assert threads < runs / 4
+
+
+def test_a_hook_is_no_task_of_its_own() -> None:
+    """An event loop takes longer to start a task than most hooks do: a governed run starts one for
+    each outcome, which is reported even if the run is cancelled, and none for its hooks."""
+    started = []
+
+    def factory(loop: Any, work: Any, **options: Any) -> Any:
+        started.append(work)
+        return asyncio.Task(work, loop=loop, **options)
+
+    async def tasks_of(run: Callable[[], Any]) -> int:
+        asyncio.get_running_loop().set_task_factory(factory)
+        started.clear()
+        await run()
+        return len(started)
+
+    with FakeService() as service:
+        countersign.init(**service.settings())
+        tools = ["look_up"] * 5
+        ungoverned = asyncio.run(tasks_of(prepare(tools, None)))
+        governed = asyncio.run(tasks_of(prepare(tools, "tasks")))
+        outcomes = sum("outcome" in event for event in service.events)
+    assert outcomes >= len(tools)
+    assert governed - ungoverned <= outcomes + 1  # and one that completes the chain
+
+
+@pytest.mark.parametrize("way", ["a handler", "astream_events"])
+def test_others_learn_of_a_call_while_a_reviewer_decides(office: Office, way: str) -> None:
+    """A program shows what its agent waits for: its handlers, and those of a stream of events, are
+    told of a call when it is made."""
+    marks = Marks()
+    told = asyncio.Event()
+
+    class Telling(AsyncCallbackHandler):
+        async def on_tool_start(self, *_: Any, **__: Any) -> None:
+            told.set()
+
+    async def use(made: Runnable[Any, Any]) -> None:
+        if way == "a handler":
+            await made.ainvoke(GIVEN, {"callbacks": [Telling()]})
+            return
+        async for event in made.astream_events(GIVEN, version="v2"):
+            if event["event"] == "on_tool_start":
+                told.set()
+
+    async def main() -> None:
+        run = asyncio.ensure_future(use(govern(executor(marks, ["asked_pay"]), "told")))
+        (approval,) = await asyncio.to_thread(office.waiting, 1)
+        await asyncio.wait_for(told.wait(), 30)
+        assert marks == []
+        await asyncio.to_thread(office.approve, approval)
+        await run
+
+    asyncio.run(main())
+    assert marks == ["asked_pay"]

@@ -329,7 +329,7 @@ def test_a_child_is_no_part_of_the_run(office: Office) -> None:
 def as_before_311(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """What LangGraph does on Python 3.10, and what the adapter does there."""
     patch.setattr(_runnable, "ASYNCIO_ACCEPTS_CONTEXT", False)
-    patch.setattr(Governor, "run_inline", True)
+    patch.setattr(Governor, "_leaves_word", True)
     yield
 
 

@@ -94,9 +94,11 @@ class Governor(BaseCallbackHandler):
     first denial."""
 
     raise_error = True
+    # Otherwise each hook is a task of its own on the event loop, which takes longer than the hook.
+    run_inline = True
     # Before Python 3.11 the frameworks cannot give a task its context: what an async node calls
     # does not say where. Called inline, a hook is part of the node's own task and can leave word.
-    run_inline = sys.version_info < (3, 11)
+    _leaves_word = sys.version_info < (3, 11)
 
     def __init__(self, run: Run, agent_name: str, parent_agent_name: str | None = None) -> None:
         self.run = run
@@ -117,11 +119,16 @@ class Governor(BaseCallbackHandler):
         finally:
             _ACTIVE.reset(token)
 
+    def make_way(self) -> None:
+        """Let handlers that are not inline learn of a call while a reviewer decides on it. What is
+        inline comes before them."""
+        self.run_inline = self._leaves_word
+
     # -- where -------------------------------------------------------------------------
 
     def _enter(self, run_id: UUID, parent_run_id: UUID | None) -> UUID | None:
         """What a call is a part of, which becomes what later calls are a part of."""
-        if not self.run_inline:
+        if not self._leaves_word:
             return parent_run_id
         here = _HERE.get()
         self._around[run_id] = here

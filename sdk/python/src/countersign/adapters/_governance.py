@@ -118,7 +118,11 @@ def _with_handler(config: Any, governor: Governor) -> RunnableConfig:
         manager = callbacks.copy()
         for handler in filter(is_past, tuple(manager.handlers)):
             manager.remove_handler(handler)
+        if not all(handler.run_inline for handler in manager.handlers):
+            governor.make_way()
         manager.add_handler(governor, inherit=True)
         return patch_config(config, callbacks=manager)
     kept = [handler for handler in callbacks if not is_past(handler)]
+    if not all(handler.run_inline for handler in kept):
+        governor.make_way()
     return patch_config(config, callbacks=[*kept, governor])  # type: ignore[arg-type]

@@ -112,6 +112,8 @@ class Governed:
                 yield item
             return
         async with self._countersign.opened_async(self, config) as (governor, config):
+            if getattr(stream, "__name__", "") in _WITH_HANDLERS:
+                governor.make_way()
             # Not in a generator of its own, which the event loop would close apart from this one.
             items = stream(input, config, **kwargs)
             try:
@@ -222,6 +224,8 @@ class _InnerMethod:
         return self._method
 
 
+_WITH_HANDLERS = ("astream_events", "astream_log")
+"""Streams of what handlers of their own are told."""
 _PASS_THROUGH = ("RunnableBinding", "_ChatModelBinding", "RunnableEach")
 """What hands each call on to one object, and calls nothing besides."""
 
