@@ -22,7 +22,14 @@ from crewai.agents.agent_builder.base_agent import BaseAgent
 from crewai.hooks.dispatch import HookAborted
 
 from countersign.adapters._content import prompt_payload
-from countersign.adapters._crewai_tools import GATES, KINDS, Permit, gate, with_defaults
+from countersign.adapters._crewai_tools import (
+    GATES,
+    KINDS,
+    Permit,
+    gate,
+    signature_of,
+    with_defaults,
+)
 from countersign.adapters._shared import Run, Step, run_of_call, usage_of
 
 __all__ = ["agent_names", "as_hook_aborted", "govern_loaded_classes", "record_if_unwrapped"]
@@ -149,7 +156,7 @@ def record_if_unwrapped(run: Run, context: Any) -> None:
 
 
 def _bind(method: Any, run: Run, llm: Any, args: Any, kwargs: Any) -> inspect.BoundArguments:
-    given = inspect.signature(method).bind(llm, *args, **kwargs)
+    given = signature_of(method).bind(llm, *args, **kwargs)
     functions = given.arguments.get("available_functions")
     if functions:
         role = getattr(given.arguments.get("from_agent"), "role", None)

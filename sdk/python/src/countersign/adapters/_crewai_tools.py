@@ -7,6 +7,7 @@ with a permit, which is good for one run of the body; everything else is recorde
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from countersign._decision import PolicyDecision
 from countersign.adapters._outcomes import HANDLED, Ending, ending_of
 from countersign.adapters._shared import Run, Step, current_run, run_of_call
 
-__all__ = ["GATES", "KINDS", "Permit", "gate", "with_defaults"]
+__all__ = ["GATES", "KINDS", "Permit", "gate", "signature_of", "with_defaults"]
 
 KINDS: tuple[type[Any], ...] = (BaseTool, CrewStructuredTool)
 GATES = {"invoke": 0, "ainvoke": 0, "run": 0, "arun": 0, "_run": 1, "_arun": 1}
@@ -179,7 +180,7 @@ def with_defaults(tool: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 def _given(method: Any, tool: Any, name: str, args: Any, kwargs: Any) -> dict[str, Any]:
     """The arguments of the tool itself."""
     if name in ("invoke", "ainvoke"):
-        bound = inspect.signature(method).bind(tool, *args, **kwargs).arguments
+        bound = signature_of(method).bind(tool, *args, **kwargs).arguments
         value = bound.get("input")
         given = dict(value) if isinstance(value, Mapping) else {"input": value}
         return with_defaults(tool, {**given, **bound.get("kwargs", {})})
@@ -189,6 +190,12 @@ def _given(method: Any, tool: Any, name: str, args: Any, kwargs: Any) -> dict[st
         rest = args[len(named) :]
         kwargs = {**named, **({"args": list(rest)} if rest else {}), **kwargs}
     return with_defaults(tool, kwargs)
+
+
+@functools.lru_cache(maxsize=1024)  # reading one takes long, and the classes stay as they are
+def signature_of(method: Any) -> inspect.Signature:
+    """The signature of a method that was wrapped."""
+    return inspect.signature(method)
 
 
 def _unwrapped(tool: Any) -> Any:
