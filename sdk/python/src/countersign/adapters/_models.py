@@ -8,8 +8,12 @@ __all__ = ["message_of", "model_name_of", "tokens_of"]
 
 
 def message_of(message: Any) -> list[Any]:
-    # Not its id: that is another one after a replay.
-    return [message.type, message.content, getattr(message, "tool_calls", None)]
+    # Not its id: that is another one after a replay. The fields are looked up by hand: pydantic
+    # takes long to say that there is no attribute of a name.
+    fields = vars(message)
+    if "tool_calls" not in fields:
+        fields = message.__pydantic_extra__ or {}
+    return [message.type, message.content, fields.get("tool_calls")]
 
 
 def model_name_of(serialized: Any, metadata: Any, given: dict[str, Any]) -> str:

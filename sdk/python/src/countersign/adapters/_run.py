@@ -343,6 +343,7 @@ def _not_open_text(run: Run) -> str:
 
 
 _SORTED = json.JSONEncoder(sort_keys=True, default=str)
+_PLAIN = frozenset((str, int, type(None)))
 
 
 def step_key(*parts: Any) -> str:
@@ -355,7 +356,7 @@ def step_key(*parts: Any) -> str:
     """
     # By content, and never by repr(): an address in it would make the key another one in the next
     # process. What has no content that can be read makes a key that is no other's.
-    content = Content(parts).value
+    content = parts if _PLAIN.issuperset(map(type, parts)) else Content(parts).value
     try:
         text = _SORTED.encode(content)
     except TypeError:  # keys of several types have no order

@@ -38,7 +38,11 @@ def with_defaults(tool: BaseTool | None, given: Mapping[str, Any]) -> dict[str, 
 def _defaults(tool: BaseTool, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     function = getattr(tool, "func", None) or getattr(tool, "coroutine", None) or tool._run
     schema = getattr(tool.args_schema, "model_fields", {})
-    for name, parameter in inspect.signature(function).parameters.items():
+    # Reading a signature takes long, and mostly the schema has every parameter.
+    names = _plain_names(function)
+    unknown = names is None or any(n not in schema and n not in _PASSED for n in names)
+    parameters = inspect.signature(function).parameters if unknown else {}
+    for name, parameter in parameters.items():
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if not is_named or name in _PASSED or name in schema or name in given:
             continue
@@ -54,6 +58,14 @@ def _defaults(tool: BaseTool, given: Mapping[str, Any]) -> Iterator[tuple[str, A
         else:
             # To call it here would make another value than the one that is used.
             yield name, field.default_factory
+
+
+def _plain_names(function: Any) -> tuple[str, ...] | None:
+    """The names of a function's parameters, or None if its signature may be another's."""
+    code = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "__wrapped__") or hasattr(function, "__signature__"):
+        return None
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
 def _is_injected(mark: Any) -> bool:
