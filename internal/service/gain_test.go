@@ -53,23 +53,6 @@ func TestNobodyGainsByAnyRow(t *testing.T) {
 	}
 }
 
-// try commits a crime and compares what it gains with what is granted and sent without one.
-func (f *fortress) try(t *testing.T, crime *theft, before *spoils) {
-	t.Helper()
-	after := f.attack(t, crime)
-	if after == nil {
-		return // a constraint refused it
-	}
-	for _, granted := range after.granted {
-		t.Errorf("%s: %s", crime.name, granted)
-	}
-	for _, sent := range after.sent {
-		if !slices.Contains(before.sent, sent) {
-			t.Errorf("%s: %s is sent", crime.name, sent)
-		}
-	}
-}
-
 // fortress is a filled database in which much is refused, with a way to request each refused thing
 // again. Each crime is committed on a copy of the file.
 type fortress struct {
@@ -343,6 +326,23 @@ func (f *fortress) fresh(r *row) map[string]any {
 type spoils struct {
 	granted []string
 	sent    []string
+}
+
+// try commits a crime and compares what it gains with what is granted and sent without one.
+func (f *fortress) try(t *testing.T, crime *theft, before *spoils) {
+	t.Helper()
+	after := f.attack(t, crime)
+	if after == nil {
+		return // a constraint refused it
+	}
+	for _, granted := range after.granted {
+		t.Errorf("%s: %s", crime.name, granted)
+	}
+	for _, sent := range after.sent {
+		if !slices.Contains(before.sent, sent) {
+			t.Errorf("%s: %s is sent", crime.name, sent)
+		}
+	}
 }
 
 // attack commits a crime on a copy of the database, and then requests everything that was refused
