@@ -100,10 +100,14 @@ type Signer struct {
 	reached func(point string) error
 
 	rebuildMu sync.Mutex // guards the fields below; a round locks it while it holds mu
-	// toLoad are the logs that are loaded again in the next round; true if their tiles must be
-	// rebuilt.
-	toLoad  map[ledger.OrgID]bool
-	rebuilt map[ledger.OrgID]ledger.Time // when a rebuild was last requested
+	rebuilds  map[ledger.OrgID]rebuild
+	rechecks  map[ledger.OrgID]bool // the logs to be loaded again, without a rebuild
+}
+
+// rebuild says whether the rebuild of a log's tiles was requested, and when it may begin.
+type rebuild struct {
+	requested bool
+	notBefore ledger.Time
 }
 
 // pause is until when a log is not tried again, and why.
@@ -117,7 +121,7 @@ func New(c Config, holder uuid.UUID) *Signer {
 	return &Signer{
 		Config: c, holder: holder, sealed: newReceiptQueue(),
 		logs: cache.New[ledger.OrgID, *signedLog](cacheBytes), paused: make(map[ledger.OrgID]pause), unsigned: make(map[ledger.OrgID]bool),
-		toLoad: make(map[ledger.OrgID]bool), rebuilt: make(map[ledger.OrgID]ledger.Time),
+		rebuilds: make(map[ledger.OrgID]rebuild), rechecks: make(map[ledger.OrgID]bool),
 	}
 }
 
@@ -267,12 +271,12 @@ func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun
 	for org := range sealed {
 		wanted[org] = true
 	}
-	l.rebuildMu.Lock()
-	for org := range l.toLoad {
+	for _, org := range l.toLoad() {
 		wanted[org] = true
-		l.logs.Drop(org)
+		if log, known := l.logs.Get(org); known && !log.rebuilding {
+			l.logs.Drop(org)
+		}
 	}
-	l.rebuildMu.Unlock()
 	if poll {
 		var after ledger.OrgID
 		for {
@@ -333,6 +337,7 @@ func (l *Signer) noteKeys(ctx context.Context) error {
 // keep caches a log whose published checkpoint has the right signatures. The caller holds mu.
 func (l *Signer) keep(log *signedLog) {
 	org := log.record.Org
+	l.loaded(log)
 	l.logs.Put(org, log, log.edge.Bytes())
 	delete(l.unsigned, org)
 }
@@ -480,13 +485,15 @@ func (l *Signer) NoteSigners(origin string) (signers []note.Signer, ids []string
 	return signers, ids
 }
 
-// Rebuild requests that a log's tiles be rebuilt from the receipts, at most once an hour.
+// Rebuild requests that a log's tiles be rebuilt from the receipts, at most once an hour. The
+// request stands until the rebuilt tiles are published.
 func (l *Signer) Rebuild(org ledger.OrgID) {
 	l.rebuildMu.Lock()
 	defer l.rebuildMu.Unlock()
-	now := l.now()
-	if last, known := l.rebuilt[org]; !known || now >= last.Add(rebuildPause) {
-		l.rebuilt[org], l.toLoad[org] = now, true
+	r := l.rebuilds[org]
+	r.requested = true
+	l.rebuilds[org] = r
+	if r.notBefore <= l.now() {
 		wakeUp(l.sealed.wake)
 	}
 }
@@ -496,19 +503,53 @@ func (l *Signer) Rebuild(org ledger.OrgID) {
 func (l *Signer) Recheck(org ledger.OrgID) {
 	l.rebuildMu.Lock()
 	defer l.rebuildMu.Unlock()
-	if _, known := l.toLoad[org]; !known {
-		l.toLoad[org] = false
-	}
+	l.rechecks[org] = true
 	wakeUp(l.sealed.wake)
 }
 
-// takeRebuild reports whether a rebuild of a log was requested, and clears the request.
-func (l *Signer) takeRebuild(org ledger.OrgID) bool {
+// toLoad lists the logs to be loaded again now.
+func (l *Signer) toLoad() (orgs []ledger.OrgID) {
 	l.rebuildMu.Lock()
 	defer l.rebuildMu.Unlock()
-	rebuild := l.toLoad[org]
-	delete(l.toLoad, org)
-	return rebuild
+	for org := range l.rechecks {
+		orgs = append(orgs, org)
+	}
+	for org, r := range l.rebuilds {
+		if r.due(l.now()) {
+			orgs = append(orgs, org)
+		}
+	}
+	return orgs
+}
+
+func (r rebuild) due(now ledger.Time) bool { return r.requested && r.notBefore <= now }
+
+// toRebuild reports whether a log must be rebuilt now.
+func (l *Signer) toRebuild(org ledger.OrgID) bool {
+	l.rebuildMu.Lock()
+	defer l.rebuildMu.Unlock()
+	return l.rebuilds[org].due(l.now())
+}
+
+// loaded ends what was requested of a log, which is as it must be.
+func (l *Signer) loaded(log *signedLog) {
+	l.rebuildMu.Lock()
+	delete(l.rechecks, log.record.Org)
+	l.rebuildMu.Unlock()
+	if log.rebuilding {
+		log.rebuilding = false
+		l.endRebuild(log.record.Org, true)
+	}
+}
+
+// endRebuild lets the next rebuild of a log wait, if this one was requested. The request stands
+// unless the rebuild is done.
+func (l *Signer) endRebuild(org ledger.OrgID, done bool) {
+	l.rebuildMu.Lock()
+	defer l.rebuildMu.Unlock()
+	if l.rebuilds[org].requested {
+		l.rebuilds[org] = rebuild{requested: !done, notBefore: l.now().Add(rebuildPause)}
+	}
 }
 
 // maxQueuedBytes bounds the receipts that wait in memory to be signed. Others are read from the

@@ -31,6 +31,8 @@ type signedLog struct {
 	// pending is the mark of a tree that was signed, but is not published or must be rebuilt:
 	// at that size the tree must have the same root. nil for none.
 	pending *keyring.LogMark
+	// rebuilding says that all tiles are made from receipts, and none was read.
+	rebuilding bool
 }
 
 // before returns the size of the published checkpoint, -1 before the first.
@@ -69,6 +71,10 @@ func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun)
 		more, err = l.read(ctx, log)
 	}
 	if err != nil {
+		// Receipts that cannot lead to the signed root must not keep a sound edge from growing.
+		if log.rebuilding && (errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, keyring.ErrLogForked)) {
+			l.endRebuild(org, false)
+		}
 		return nil, false, l.refused(ctx, log, err)
 	}
 	if log.pending != nil && log.edge.Size() < log.pending.Size {
@@ -223,7 +229,7 @@ func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error)
 		}
 		mark, marked = l.Marks.Mark(record.ID)
 	}
-	log := &signedLog{record: record, edge: tlog.NewEdge()}
+	log := &signedLog{record: record, edge: tlog.NewEdge(), rebuilding: true}
 	log.published, err = l.Logs.AnyCheckpoint(ctx, record, false)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -242,7 +248,6 @@ func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error)
 	if c := log.published; c.Revoked && (!marked || mark.Size < c.Size) {
 		// Another replica has signed it, or a thief of the key: the receipts must lead to its root.
 		log.pending = &keyring.LogMark{Org: org.UUID, Size: c.Size, Root: c.Root}
-		l.takeRebuild(org)
 		return log, nil
 	}
 	return log, l.loadEdge(ctx, log)
@@ -276,7 +281,7 @@ func (l *Signer) loadEdge(ctx context.Context, log *signedLog) error {
 	if c.Size == 0 {
 		return nil
 	}
-	rebuild := l.takeRebuild(log.record.Org)
+	rebuild := l.toRebuild(log.record.Org)
 	tree := l.Logs.Tree(ctx, log.record.ID, c)
 	edge, err := tree.Edge()
 	if err == nil && !rebuild {
@@ -292,7 +297,7 @@ func (l *Signer) loadEdge(ctx context.Context, log *signedLog) error {
 	}
 	switch {
 	case err == nil && !rebuild:
-		log.edge = edge
+		log.edge, log.rebuilding = edge, false
 		return nil
 	case err != nil && !errors.Is(err, tlog.ErrInconsistent):
 		return err
