@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"countersign/internal/canon"
 	"countersign/internal/fault"
@@ -52,13 +53,7 @@ func (w *Worker) post(ctx context.Context, job *service.Job) error {
 // try makes one attempt to deliver to a webhook.
 func (w *Worker) try(ctx context.Context, job *service.Job, d *service.Delivery) service.Attempt {
 	a := service.Attempt{Number: job.Attempts, At: w.Clock(), State: service.DeliveryDelivered}
-	if trial, may := w.endpoints.begin(d.Webhook.ID); may {
-		to := notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{d.Secret}}
-		a.Code, a.Err = w.Webhooks.Deliver(ctx, to, d.MessageID, a.At, d.Notice)
-		w.endpoints.end(d.Webhook.ID, trial, notify.TimedOut(a.Err))
-	} else {
-		a.Err = errHanging
-	}
+	a.Code, a.Err = w.deliver(ctx, d, a.At)
 	a.Took = w.Clock().Sub(a.At)
 	switch {
 	case a.Err == nil:
@@ -68,6 +63,20 @@ func (w *Worker) try(ctx context.Context, job *service.Job, d *service.Delivery)
 		a.State = service.DeliveryRetrying
 	}
 	return a
+}
+
+// deliver delivers to a webhook, unless its receiver hangs and another delivery is under way.
+func (w *Worker) deliver(ctx context.Context, d *service.Delivery, at time.Time) (code int, err error) {
+	trial, may := w.endpoints.begin(d.Webhook.ID)
+	if !may {
+		return 0, errHanging
+	}
+	silent := true // if it panics: a trial must end in any case
+	defer func() { w.endpoints.end(d.Webhook.ID, trial, silent) }()
+	to := notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{d.Secret}}
+	code, err = w.Webhooks.Deliver(ctx, to, d.MessageID, at, d.Notice)
+	silent = notify.TimedOut(err)
+	return code, err
 }
 
 // mail sends an e-mail to one person. An e-mail to several becomes a job for each, because a mail

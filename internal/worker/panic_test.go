@@ -6,8 +6,11 @@ import (
 	"io"
 	"log/slog"
 	"testing"
+	"time"
 
+	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/store"
 )
 
 // A job that panics has failed, and the server continues.
@@ -33,5 +36,24 @@ func TestPanickingChoreHasFailed(t *testing.T) {
 	w.doChore(c)
 	if c.failing.Load() {
 		t.Error("the chore still fails")
+	}
+}
+
+// A panic while it is tried whether a hanging receiver answers ends the trial: the next delivery is
+// tried.
+func TestPanickingTrialEnds(t *testing.T) {
+	t.Parallel()
+	w := &Worker{Config: Config{Clock: time.Now}} // has no client, so a delivery panics
+	webhook := &store.WebhookRecord{ID: ledger.WebhookID{UUID: [16]byte{1}}}
+	w.endpoints.end(webhook.ID, false, true)
+	for range 2 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the delivery was not tried")
+				}
+			}()
+			w.try(t.Context(), &service.Job{Kind: service.JobWebhook}, &service.Delivery{Webhook: webhook})
+		}()
 	}
 }
