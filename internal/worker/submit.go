@@ -105,6 +105,9 @@ type submittedLog struct {
 	states  []witnessState // by index of the witness
 }
 
+// startOver makes the next round read the log and ask the witnesses again.
+func (l *submittedLog) startOver() { l.origin, l.grown = "", true }
+
 // witnessState is the state of a witness for one log.
 type witnessState struct {
 	size      int64  // of what it has cosigned last; notAsked before it has told this process

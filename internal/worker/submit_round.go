@@ -21,12 +21,15 @@ func (s *submitter) round(org ledger.OrgID) {
 	release := sync.OnceFunc(func() { <-s.rounds })
 	defer release()
 	began := s.clock()
-	next := began.Add(submitEvery)
+	next, finished := began.Add(submitEvery), false
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if known := s.byOrg[org]; known != nil {
 			known.running, known.next = false, next
+			if !finished { // it panicked
+				known.startOver()
+			}
 		}
 	}()
 	log, asked, err := s.open(org, began)
@@ -36,6 +39,7 @@ func (s *submitter) round(org ledger.OrgID) {
 	if len(asked) > 0 {
 		s.gather(log, asked, release)
 	}
+	finished = true
 }
 
 // submission is a request to a witness.
@@ -142,7 +146,7 @@ func (s *submitter) attach(log *service.LogToWitness, lines []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known := s.byOrg[log.Org]; known != nil {
-		known.origin, known.grown = "", true
+		known.startOver()
 	}
 }
 

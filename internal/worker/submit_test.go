@@ -392,3 +392,49 @@ func (s *signing) published() []byte {
 	s.t.Helper()
 	return must[*service.LogToWitness](s.t)(s.LogToWitness(s.t.Context(), s.org.ID)).Checkpoint
 }
+
+// panicking are logs whose methods panic as long as a test wants them to.
+type panicking struct {
+	*signing
+	reading, storing bool
+}
+
+// LogToWitness implements witnessedLogs.
+func (p *panicking) LogToWitness(ctx context.Context, org ledger.OrgID) (*service.LogToWitness, error) {
+	if p.reading {
+		panic("for the test")
+	}
+	return p.signing.LogToWitness(ctx, org)
+}
+
+// AttachCosignatures implements witnessedLogs.
+func (p *panicking) AttachCosignatures(ctx context.Context, log *service.LogToWitness, lines []byte) error {
+	if p.storing {
+		panic("for the test")
+	}
+	return p.signing.AttachCosignatures(ctx, log, lines)
+}
+
+// A round that panics, while it reads a checkpoint or stores its cosignatures, is repeated even if
+// the log does not grow.
+//
+//countersign:race
+func TestPanickingRoundIsRepeated(t *testing.T) {
+	t.Parallel()
+	s := sign(t, testdb.SQLite(t), nil, filepath.Join(t.TempDir(), "heads.logs"))
+	s.seal(1)
+	s.signed(1)
+	logs := &panicking{signing: s}
+	w := submitTo(t, logs, newSite(t, "w1", s.vkey()))
+	for i, panics := range []struct{ reading, storing bool }{{reading: true}, {storing: true}} {
+		s.seal(1)
+		s.signed(int64(i) + 2)
+		logs.reading, logs.storing = panics.reading, panics.storing
+		w.later(time.Minute)
+		logs.reading, logs.storing = false, false
+		w.later(time.Minute)
+		if got, at := s.seen(w.clients); got != 1 {
+			t.Errorf("%+v: size %s is seen by %d after the round was repeated", panics, at, got)
+		}
+	}
+}
