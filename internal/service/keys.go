@@ -350,7 +350,8 @@ func expiryJob(key *ledger.KeyRecord) *store.Job {
 }
 
 // KeyExpiry enters the expiry of an API key into the audit log once, unless the key was
-// revoked before.
+// revoked before. It fails, to be retried, while the key was changed or deleted outside the
+// service.
 func (j *Jobs) KeyExpiry(ctx context.Context, job *store.Job) error {
 	id, err := ledger.ParseID(string(job.Body))
 	if err != nil {
@@ -361,8 +362,13 @@ func (j *Jobs) KeyExpiry(ctx context.Context, job *store.Job) error {
 	op.needs = func(needs *store.Needs) { needs.Keys = append(needs.Keys, keyID) }
 	op.change = func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
 		key, err := b.keyOf(job.Org, keyID)
-		if err != nil || key.ExpiryLogged || key.Status(b.now) != ledger.APIKeyExpired {
-			return nil, nil //nolint:nilerr // without a key there is no expiry to log
+		switch {
+		case errors.Is(err, fault.ErrNotFound): // the service deletes no keys
+			return nil, fmt.Errorf("an API key that expires is missing: %w", ledger.ErrStateTampered)
+		case err != nil:
+			return nil, err
+		case key.ExpiryLogged || key.Status(b.now) != ledger.APIKeyExpired:
+			return nil, nil
 		}
 		expired := *key
 		expired.ExpiryLogged = true

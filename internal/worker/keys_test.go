@@ -8,6 +8,7 @@ import (
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 // The expiry of a key is recorded once, when it expires.
@@ -24,26 +25,9 @@ func TestExpiryOfKeysIsEntered(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		expiries := func() (count int) {
-			t.Helper()
-			acts, err := w.service.Acts(t.Context(), w.admin, 0, 100)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, stored := range acts {
-				act, err := ledger.DecodeAct(stored.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if act.Action == "api_key.expire" {
-					count++
-				}
-			}
-			return count
-		}
 		worker := w.worker(w.service, nil, nil)
 		w.run(worker)
-		if n := expiries(); n != 0 {
+		if n := w.expiries(); n != 0 {
 			t.Errorf("%d expiries before there was one", n)
 		}
 		w.queue(2, 0)
@@ -51,10 +35,69 @@ func TestExpiryOfKeysIsEntered(t *testing.T) {
 		w.run(worker)
 		w.clock.Advance(time.Hour)
 		w.run(worker)
-		if n := expiries(); n != 1 {
+		if n := w.expiries(); n != 1 {
 			t.Errorf("%d expiries are entered, want 1", n)
 		}
 		w.queue(0, 0)
+	})
+}
+
+// expiries counts the expiries of keys in the audit log.
+func (w *world) expiries() (count int) {
+	w.t.Helper()
+	acts, err := w.service.Acts(w.t.Context(), w.admin, 0, 100)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, stored := range acts {
+		act, err := ledger.DecodeAct(stored.Body)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if act.Action == "api_key.expire" {
+			count++
+		}
+	}
+	return count
+}
+
+// The expiry of a key that was changed or deleted outside the service is reported as tampering, and
+// entered once the key is restored.
+func TestExpiryOfTamperedKeyIsEntered(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		w := newWorld(t, db.Open(t))
+		expires := ledger.TimeOf(w.clock.Now().Add(time.Hour))
+		_, err := w.service.CreateAPIKey(t.Context(), w.admin, &service.KeyRequest{Name: "short", Role: ledger.RoleAgent, ExpiresAt: &expires})
+		if err != nil {
+			t.Fatal(err)
+		}
+		direct := db.Direct(t)
+		execute := func(statement string) {
+			t.Helper()
+			if _, err := direct.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		execute("CREATE TABLE kept AS SELECT * FROM api_keys WHERE name = 'short'")
+		w.clock.Advance(time.Hour)
+		worker := w.worker(w.service, nil, nil)
+		for i, tampering := range [][2]string{
+			{"UPDATE api_keys SET owner = 'him' WHERE name = 'short'", "UPDATE api_keys SET owner = '' WHERE name = 'short'"},
+			{"DELETE FROM api_keys WHERE name = 'short'", "INSERT INTO api_keys SELECT * FROM kept"},
+		} {
+			execute(tampering[0])
+			w.run(worker)
+			w.clock.Advance(time.Minute)
+			servicetest.Eventually(t, "the tampering is found", func() bool {
+				findings, err := w.service.Operator().Findings(t.Context(), "acme")
+				return err == nil && len(findings) == i+1
+			})
+			execute(tampering[1])
+		}
+		w.run(worker)
+		if n := w.expiries(); n != 1 {
+			t.Errorf("%d expiries are entered, want 1", n)
+		}
 	})
 }
 
