@@ -292,6 +292,13 @@ func (c *Chains) Forgotten() []uuid.UUID {
 	return forgotten
 }
 
+// AdoptLater makes Forgotten return chains again that could not be recorded.
+func (c *Chains) AdoptLater(chains []uuid.UUID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgotten = append(c.forgotten, chains...)
+}
+
 // Watched returns how many chains are recorded, and how many were dropped since the start because
 // the limit was reached.
 func (c *Chains) Watched() (remembered int, dropped int64) {

@@ -82,13 +82,14 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 			report.Further = lost
 		}
 		back, err := a.rolledBackChains(ctx)
+		if found == nil && len(back) > 0 {
+			found, back = back[0], back[1:]
+		}
 		switch {
 		case err != nil && found == nil:
 			return nil, err
 		case err != nil:
 			report.NotChecked = append(report.NotChecked, string(ledger.CheckRollback))
-		case found == nil && len(back) > 0:
-			found, back = back[0], back[1:]
 		}
 		report.RolledBack = back
 	}

@@ -30,6 +30,7 @@ type ChainWatch interface {
 	Proven(seen *keyring.ChainWatched, now keyring.ChainMark, final bool)
 	Watched() (remembered int, dropped int64)
 	Forgotten() []uuid.UUID
+	AdoptLater(chains []uuid.UUID)
 	Drop(id uuid.UUID)
 }
 
@@ -219,26 +220,57 @@ func (w *entryWalk) pass() {
 // open, they take turns.
 const maxProofs = 5000
 
-// ProveDue checks the chains that are due against the watch and passes what is wrong to found.
+// tolerance lets a loop over chains pass by those that cannot be read, unless there are so many in
+// a row that the store must be to blame.
+type tolerance struct {
+	first error // of all errors
+	row   int   // errors since the last success
+}
+
+func (t *tolerance) note(err error) {
+	if err == nil {
+		t.row = 0
+		return
+	}
+	t.row++
+	if t.first == nil {
+		t.first = err
+	}
+}
+
+func (t *tolerance) exhausted() bool {
+	const maxUnreadable = 10
+	return t.row >= maxUnreadable
+}
+
+// ProveDue checks the chains that are due against the watch and passes what is wrong to found. It
+// returns an error if any of them could not be read.
 func (c *Chains) ProveDue(ctx context.Context, found func(*ChainRollback)) error {
 	if c.watch == nil {
 		return nil
 	}
+	var reading tolerance
+	var unread []uuid.UUID
 	for _, chain := range c.watch.Forgotten() {
-		if err := c.adopt(ctx, ledger.ChainID{UUID: chain}); err != nil {
-			return err
+		if !reading.exhausted() {
+			err := c.adopt(ctx, ledger.ChainID{UUID: chain})
+			reading.note(err)
+			if err == nil {
+				continue
+			}
 		}
+		unread = append(unread, chain)
 	}
-	for _, seen := range c.watch.Due(maxProofs) {
-		back, err := c.prove(ctx, &seen)
-		if err != nil {
-			return err
-		}
+	c.watch.AdoptLater(unread)
+	due := c.watch.Due(maxProofs)
+	for i := 0; i < len(due) && !reading.exhausted(); i++ {
+		back, err := c.prove(ctx, &due[i])
+		reading.note(err)
 		if back != nil {
 			found(back)
 		}
 	}
-	return nil
+	return reading.first
 }
 
 // adopt records an open, authentic chain in its current state, because an operator has accepted it.
@@ -259,7 +291,8 @@ func (c *Chains) adopt(ctx context.Context, id ledger.ChainID) error {
 	return nil
 }
 
-// Rollbacks returns every chain that differs from what was acknowledged.
+// Rollbacks returns every chain that differs from what was acknowledged. With an error, some could
+// not be read.
 func (c *Chains) Rollbacks(ctx context.Context) (found []*ChainRollback, err error) {
 	if c.watch == nil {
 		return nil, nil
@@ -268,21 +301,19 @@ func (c *Chains) Rollbacks(ctx context.Context) (found []*ChainRollback, err err
 }
 
 func (c *Chains) proveAll(ctx context.Context, watched []keyring.ChainWatched, most int) (found []*ChainRollback, err error) {
-	for i := range watched {
+	var reading tolerance
+	for i := 0; i < len(watched) && len(found) < most && !reading.exhausted(); i++ {
 		back, err := c.prove(ctx, &watched[i])
-		if err != nil {
-			return nil, err
-		}
+		reading.note(err)
 		if back != nil {
-			if found = append(found, back); len(found) >= most {
-				break
-			}
+			found = append(found, back)
 		}
 	}
-	return found, nil
+	return found, reading.first
 }
 
-// rolledBackChains returns the organization's chains that were rolled back or deleted.
+// rolledBackChains returns the organization's chains that were rolled back or deleted. With an
+// error, some could not be read.
 func (a *audit) rolledBackChains(ctx context.Context) ([]*ledger.Break, error) {
 	if a.judge.Chains.watch == nil {
 		return nil, nil

@@ -305,10 +305,10 @@ func (c *check) inspectAll(ctx context.Context, inspections ...func(context.Cont
 	if err := c.inspectEach(ctx, append(inspections, c.rows()...)...); err != nil {
 		return err
 	}
-	back, err := c.rolledBackChains(ctx)
+	back, err := c.rolledBackChains(ctx) // reported even if others cannot be read
 	for _, found := range back {
-		if err == nil {
-			err = c.reportFinding(ctx, found)
+		if reportErr := c.reportFinding(ctx, found); reportErr != nil {
+			return reportErr
 		}
 	}
 	return err
