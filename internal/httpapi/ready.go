@@ -270,13 +270,13 @@ func (a *API) policyCheck(ctx context.Context) (readinessCheck, error) {
 func (a *API) rollbackCheck(ctx context.Context) (readinessCheck, error) {
 	found, err := a.service.Rollbacks(ctx)
 	switch {
-	case err != nil:
-		return unknownCheck("rollback"), err
-	case len(found) > 0:
+	case len(found) > 0: // even if other ledgers cannot be read
 		return readinessCheck{
 			Name: "rollback", Status: "failed",
 			Detail: rollbackDetail(found),
-		}, nil
+		}, err
+	case err != nil:
+		return unknownCheck("rollback"), err
 	}
 	return readinessCheck{Name: "rollback", Status: "ok"}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -15,10 +16,11 @@ import (
 	"countersign/internal/verify"
 )
 
-// unreadable is a store that cannot read one chain.
+// unreadable is a store that cannot read one chain, and the head of one organization.
 type unreadable struct {
 	testdb.Store
 	chain atomic.Pointer[ledger.ChainID] // nil for none
+	org   atomic.Pointer[ledger.OrgID]   // nil for none
 }
 
 var errUnreadable = fmt.Errorf("a page of the file: %w: %w", store.ErrUnavailable, store.ErrDamaged)
@@ -29,6 +31,14 @@ func (u *unreadable) Chain(ctx context.Context, id ledger.ChainID) (*store.Chain
 		return nil, errUnreadable
 	}
 	return u.Store.Chain(ctx, id)
+}
+
+// Head implements store.Receipts.
+func (u *unreadable) Head(ctx context.Context, id ledger.OrgID) (*ledger.Head, error) {
+	if bad := u.org.Load(); bad != nil && *bad == id {
+		return nil, errUnreadable
+	}
+	return u.Store.Head(ctx, id)
 }
 
 // rememberUnreadable is remember on a store of which a test can make a chain unreadable.
@@ -132,4 +142,42 @@ func TestUnreadableChainIsAcceptedLater(t *testing.T) {
 			t.Errorf("%d chains are remembered, want %d", remembered, step.want)
 		}
 	}
+}
+
+// An organization whose ledger cannot be read does not keep others from being compared with what was
+// acknowledged: those that were rolled back or are missing are found, and refused.
+//
+//countersign:race
+func TestUnreadableLedgerHidesNoOther(t *testing.T) {
+	t.Parallel()
+	db := testdb.SQLite(t)
+	w := watching(t, db, nil)
+	tenants := make([]*tenant, 3)
+	for i := range tenants {
+		tenants[i] = newTenant(t, w.Service, fmt.Sprint("acme", i))
+		done(t, w.seal(t, tenants[i]))
+	}
+	broken := &unreadable{Store: db.Open(t)}
+	w.Service = serve(t, service.Config{Store: broken, Keys: w.ring, Watch: w.heads})
+	for _, i := range []int{0, 2} {
+		head := must[*ledger.Head](t)(db.Open(t).Head(t.Context(), tenants[i].id))
+		done(t, w.seal(t, tenants[i]))
+		rollBackReceipts(t, db, tenants[i], 1, head)
+	}
+	w.heads.Note([16]byte{0xff}, keyring.Seen{Count: 3, Last: [32]byte{3}, Slug: "gone"})
+	broken.org.Store(&tenants[1].id)
+
+	found, err := w.Rollbacks(t.Context())
+	if err == nil {
+		t.Error("it was not said that a ledger could not be read")
+	}
+	var names []string
+	for _, rollback := range found {
+		names = append(names, rollback.Organization)
+	}
+	if want := []string{"acme0", "acme2", "gone"}; !slices.Equal(names, want) {
+		t.Errorf("found %v, want %v", names, want)
+	}
+	broken.org.Store(nil)
+	checkCode(t, "sealing while an organization is missing", w.seal(t, tenants[1]), fault.CodeRolledBack)
 }

@@ -176,7 +176,8 @@ func (r *Rollback) OnlyActs() bool {
 }
 
 // Rollbacks returns the organizations whose ledger is not the one that this server has issued
-// receipts for. While an organization is missing, no receipts are sealed for any.
+// receipts for. While an organization is missing, no receipts are sealed for any. With an error, the
+// ledgers of some organizations could not be read.
 func (h *Heads) Rollbacks(ctx context.Context) ([]Rollback, error) {
 	// Read the watch before the database, so that an organization that seals its first receipt in
 	// the meantime does not count as missing.
@@ -190,21 +191,20 @@ func (h *Heads) Rollbacks(ctx context.Context) ([]Rollback, error) {
 		return nil, err
 	}
 	var found []Rollback
+	var reading tolerance
 	for _, org := range orgs {
-		rollback, err := h.compare(ctx, org, watched[org.ID.UUID])
-		if err != nil {
-			return nil, err
-		}
-		if rollback != nil {
-			found = append(found, *rollback)
+		if !reading.exhausted() {
+			rollback, err := h.compare(ctx, org, watched[org.ID.UUID])
+			reading.note(err)
+			if rollback != nil {
+				found = append(found, *rollback)
+			}
 		}
 		delete(watched, org.ID.UUID)
 	}
 	unknown, err := h.unknown(ctx, orgs, blank)
-	if err != nil {
-		return nil, err
-	}
-	return append(append(found, h.noteMissing(watched)...), unknown...), nil
+	reading.note(err)
+	return append(append(found, h.noteMissing(watched)...), unknown...), reading.first
 }
 
 // noteMissing remembers and returns the organizations that are watched but not stored.
