@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"countersign/internal/fault"
 	"countersign/internal/keyring"
@@ -20,6 +21,7 @@ import (
 type unreadable struct {
 	testdb.Store
 	chain atomic.Pointer[ledger.ChainID] // nil for none
+	gone  atomic.Bool                    // it can read no events at all
 	org   atomic.Pointer[ledger.OrgID]   // nil for none
 }
 
@@ -31,6 +33,14 @@ func (u *unreadable) Chain(ctx context.Context, id ledger.ChainID) (*store.Chain
 		return nil, errUnreadable
 	}
 	return u.Store.Chain(ctx, id)
+}
+
+// Events implements store.Chains.
+func (u *unreadable) Events(ctx context.Context, id ledger.ChainID, after int64, limit int) ([]*ledger.StoredEvent, error) {
+	if bad := u.chain.Load(); u.gone.Load() || bad != nil && *bad == id {
+		return nil, errUnreadable
+	}
+	return u.Store.Events(ctx, id, after, limit)
 }
 
 // Head implements store.Receipts.
@@ -180,4 +190,34 @@ func TestUnreadableLedgerHidesNoOther(t *testing.T) {
 	}
 	broken.org.Store(nil)
 	checkCode(t, "sealing while an organization is missing", w.seal(t, tenants[1]), fault.CodeRolledBack)
+}
+
+// An abandoned chain that cannot be read does not keep others from being sealed. If the store cannot
+// read any, the job fails and is repeated.
+//
+//countersign:race
+func TestUnreadableChainHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	g := govern(t, testdb.SQLite(t))
+	chains := make([]ledger.ChainID, 20)
+	for i := range chains {
+		chains[i] = g.open(fmt.Sprint("work", i))
+		g.record(chains[i], step(t, "first", ""))
+	}
+	broken := &unreadable{Store: g.db.Open(t)}
+	g.Service = g.over(broken)
+	g.clock.Advance(73 * time.Hour)
+	broken.gone.Store(true)
+	if err := g.Jobs().Abandon(t.Context(), &service.Job{Org: g.who.id, Kind: service.JobAbandon}); codeOf(err) != fault.CodeUnavailable {
+		t.Errorf("without the store: %v", err)
+	}
+	broken.gone.Store(false)
+	broken.chain.Store(&chains[1])
+	g.passRound(g.Service)
+	broken.chain.Store(nil)
+	for i, chain := range chains {
+		if sealed := g.chainState(chain).Abandoned; sealed != (i != 1) {
+			t.Errorf("chain %d is sealed: %t", i, sealed)
+		}
+	}
 }

@@ -498,7 +498,8 @@ type abandonment struct {
 	before   ledger.ChainID // chains with smaller ids remain to be examined
 	examined int            // chains, by this job
 	sealed   int            // chains, by this job
-	done     bool           // the pass is complete
+	reading  verify.Tolerance
+	done     bool // the pass is complete
 }
 
 // begin sets the position of the pass: the body of its job.
@@ -566,8 +567,8 @@ func (a *abandonment) page(ctx context.Context, records []*store.ChainRecord) (f
 }
 
 // examine seals a chain if it is abandoned. A chain that cannot be sealed, most likely because
-// it was tampered with, must not block the others: only errors that concern all of them end
-// the job.
+// it was tampered with or is on a damaged page, must not block the others: only errors that
+// concern all of them end the job.
 func (a *abandonment) examine(ctx context.Context, record *store.ChainRecord, polled ledger.Time) error {
 	view, err := a.service.view(record)
 	if err == nil {
@@ -579,10 +580,18 @@ func (a *abandonment) examine(ctx context.Context, record *store.ChainRecord, po
 			a.sealed++
 		}
 	}
-	for _, common := range []error{store.ErrUnavailable, store.ErrOutcomeUnknown, evidence.ErrRolledBack, context.Canceled, context.DeadlineExceeded} {
+	for _, common := range []error{store.ErrOutcomeUnknown, evidence.ErrRolledBack, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, common) {
 			return err
 		}
+	}
+	if errors.Is(err, store.ErrUnavailable) {
+		a.reading.Note(err)
+	} else {
+		a.reading.Note(nil)
+	}
+	if a.reading.Exhausted() {
+		return err
 	}
 	if err != nil {
 		a.service.log.Error("sealing an abandoned chain failed: run countersign audit")

@@ -220,25 +220,27 @@ func (w *entryWalk) pass() {
 // open, they take turns.
 const maxProofs = 5000
 
-// tolerance lets a loop over chains pass by those that cannot be read, unless there are so many in
-// a row that the store must be to blame.
-type tolerance struct {
-	first error // of all errors
+// Tolerance lets a loop pass by records that cannot be read, unless there are so many in a row that
+// the store must be to blame.
+type Tolerance struct {
+	First error // of all errors
 	row   int   // errors since the last success
 }
 
-func (t *tolerance) note(err error) {
+// Note takes the result of reading the next record.
+func (t *Tolerance) Note(err error) {
 	if err == nil {
 		t.row = 0
 		return
 	}
 	t.row++
-	if t.first == nil {
-		t.first = err
+	if t.First == nil {
+		t.First = err
 	}
 }
 
-func (t *tolerance) exhausted() bool {
+// Exhausted reports whether the loop should end.
+func (t *Tolerance) Exhausted() bool {
 	const maxUnreadable = 10
 	return t.row >= maxUnreadable
 }
@@ -249,12 +251,12 @@ func (c *Chains) ProveDue(ctx context.Context, found func(*ChainRollback)) error
 	if c.watch == nil {
 		return nil
 	}
-	var reading tolerance
+	var reading Tolerance
 	var unread []uuid.UUID
 	for _, chain := range c.watch.Forgotten() {
-		if !reading.exhausted() {
+		if !reading.Exhausted() {
 			err := c.adopt(ctx, ledger.ChainID{UUID: chain})
-			reading.note(err)
+			reading.Note(err)
 			if err == nil {
 				continue
 			}
@@ -263,14 +265,14 @@ func (c *Chains) ProveDue(ctx context.Context, found func(*ChainRollback)) error
 	}
 	c.watch.AdoptLater(unread)
 	due := c.watch.Due(maxProofs)
-	for i := 0; i < len(due) && !reading.exhausted(); i++ {
+	for i := 0; i < len(due) && !reading.Exhausted(); i++ {
 		back, err := c.prove(ctx, &due[i])
-		reading.note(err)
+		reading.Note(err)
 		if back != nil {
 			found(back)
 		}
 	}
-	return reading.first
+	return reading.First
 }
 
 // adopt records an open, authentic chain in its current state, because an operator has accepted it.
@@ -301,15 +303,15 @@ func (c *Chains) Rollbacks(ctx context.Context) (found []*ChainRollback, err err
 }
 
 func (c *Chains) proveAll(ctx context.Context, watched []keyring.ChainWatched, most int) (found []*ChainRollback, err error) {
-	var reading tolerance
-	for i := 0; i < len(watched) && len(found) < most && !reading.exhausted(); i++ {
+	var reading Tolerance
+	for i := 0; i < len(watched) && len(found) < most && !reading.Exhausted(); i++ {
 		back, err := c.prove(ctx, &watched[i])
-		reading.note(err)
+		reading.Note(err)
 		if back != nil {
 			found = append(found, back)
 		}
 	}
-	return found, reading.first
+	return found, reading.First
 }
 
 // rolledBackChains returns the organization's chains that were rolled back or deleted. With an

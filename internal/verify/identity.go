@@ -61,15 +61,15 @@ func (h *Heads) unknown(ctx context.Context, orgs []*ledger.Organization, blank 
 		return nil, nil
 	}
 	var found []Rollback
-	var reading tolerance
-	for i := 0; blank && i < len(orgs) && !reading.exhausted(); i++ {
+	var reading Tolerance
+	for i := 0; blank && i < len(orgs) && !reading.Exhausted(); i++ {
 		stored, sealed, err := h.Sealed(ctx, orgs[i].ID)
-		reading.note(err)
+		reading.Note(err)
 		if err == nil && sealed {
 			found = append(found, Rollback{Organization: orgs[i].Slug, ID: orgs[i].ID.UUID, Stored: stored, Unremembered: true})
 		}
 	}
-	if len(found) > 0 || reading.first == nil {
+	if len(found) > 0 || reading.First == nil {
 		h.unremembered.Store(len(found) > 0)
 	}
 	// A row that fails its authenticator proves nothing here; the audit reports it.
@@ -77,7 +77,7 @@ func (h *Heads) unknown(ctx context.Context, orgs []*ledger.Organization, blank 
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, ledger.ErrStateTampered):
 		h.stored.Store(nil)
-		return found, reading.first
+		return found, reading.First
 	case err != nil:
 		return found, err
 	}
@@ -85,5 +85,5 @@ func (h *Heads) unknown(ctx context.Context, orgs []*ledger.Organization, blank 
 	if differ(stored.ID, h.ledgers.Ledger()) {
 		found = append(found, Rollback{ID: stored.ID, OtherLedger: true})
 	}
-	return found, reading.first
+	return found, reading.First
 }

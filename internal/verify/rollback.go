@@ -191,11 +191,11 @@ func (h *Heads) Rollbacks(ctx context.Context) ([]Rollback, error) {
 		return nil, err
 	}
 	var found []Rollback
-	var reading tolerance
+	var reading Tolerance
 	for _, org := range orgs {
-		if !reading.exhausted() {
+		if !reading.Exhausted() {
 			rollback, err := h.compare(ctx, org, watched[org.ID.UUID])
-			reading.note(err)
+			reading.Note(err)
 			if rollback != nil {
 				found = append(found, *rollback)
 			}
@@ -203,8 +203,8 @@ func (h *Heads) Rollbacks(ctx context.Context) ([]Rollback, error) {
 		delete(watched, org.ID.UUID)
 	}
 	unknown, err := h.unknown(ctx, orgs, blank)
-	reading.note(err)
-	return append(append(found, h.noteMissing(watched)...), unknown...), reading.first
+	reading.Note(err)
+	return append(append(found, h.noteMissing(watched)...), unknown...), reading.First
 }
 
 // noteMissing remembers and returns the organizations that are watched but not stored.
