@@ -18,14 +18,26 @@ const (
 	// maxForm is the maximum size of a form with a few names or ids, in bytes.
 	maxForm = 4 << 10
 	// maxText is the maximum size of a form with longer texts or lists, in bytes. The encoding of a form
-	// takes up to three bytes for each byte of text.
+	// takes up to three bytes for each byte of text, and six for the end of a line.
 	maxText = 256 << 10
 )
 
 // form is a form that a browser sent.
 type form struct{ values url.Values }
 
+// form reads the form that was sent, of at most so many bytes. One that is larger than maxText is
+// read only if its length is known, and in a slot of its organization, because it takes memory.
 func (v *visit) form(most int64) (form, error) {
+	switch {
+	case v.r.ContentLength > most:
+		return form{}, formTooLarge(most)
+	case v.r.ContentLength > maxText:
+		var err error
+		if v.endRead, err = v.console.limits.Read(v.r.Context(), v.caller); err != nil {
+			return form{}, err
+		}
+	}
+	most = min(most, max(maxText, v.r.ContentLength))
 	whole := v.r.Body
 	v.r.Body = http.MaxBytesReader(v.w, whole, most)
 	err := v.r.ParseForm()
@@ -33,7 +45,7 @@ func (v *visit) form(most int64) (form, error) {
 	switch {
 	case errors.As(err, &tooLarge):
 		v.r.Body = whole // so that the rest can be drained
-		return form{}, fault.Errorf(fault.CodeTooLarge, "the form is larger than %d bytes; go back and shorten it", most)
+		return form{}, formTooLarge(most)
 	case err != nil:
 		return form{}, errBadForm
 	}
@@ -45,6 +57,10 @@ func (v *visit) form(most int64) (form, error) {
 		}
 	}
 	return form{v.r.PostForm}, nil
+}
+
+func formTooLarge(most int64) error {
+	return fault.Errorf(fault.CodeTooLarge, "the form is larger than %d bytes; go back and shorten it", most)
 }
 
 var errBadForm = fault.Errorf(fault.CodeInvalid, "the form cannot be read; go back and fill it in again")

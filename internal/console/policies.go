@@ -11,8 +11,8 @@ import (
 const (
 	policiesPage = 20
 	// maxPolicyForm is the size of a form with the largest policy set, in bytes. The encoding of a
-	// form takes up to three bytes for each byte of text.
-	maxPolicyForm = 3*256<<10 + maxForm
+	// form takes up to six bytes for a character of one byte, the end of a line.
+	maxPolicyForm = 6*256<<10 + maxForm
 )
 
 // policiesView is the page of policies: the set in force, its predecessors and the form for a new one.

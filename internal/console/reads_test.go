@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"testing"
 
@@ -12,7 +14,8 @@ import (
 )
 
 // However many reads of an organization run at once through the API, its pages wait like its other
-// reads. The pages of another organization do not wait, and neither do forms.
+// reads, and so does a very large form. The pages of another organization do not wait, and neither
+// do other forms.
 //
 //countersign:race
 func TestPagesShareTheReadsOfTheirOrganization(t *testing.T) {
@@ -21,10 +24,18 @@ func TestPagesShareTheReadsOfTheirOrganization(t *testing.T) {
 	api := httpapi.New(httpapi.Config{Service: w.service, Log: slog.New(slog.DiscardHandler)})
 	w.listen(t, setup{limits: api})
 	b, other := w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.rival, ledger.RoleMember)
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
 	released := holdReads(t, w, api)
 	pages := []string{"/", "/chains", "/receipts", "/approvals", "/policies"}
 	var answered, sent sync.WaitGroup
-	shown := make(chan string, len(pages))
+	shown := make(chan string, len(pages)+1)
+	sent.Add(1)
+	answered.Go(func() {
+		sent.Done()
+		large := url.Values{"document": {strings.Repeat("# comment\n", 30_000)}, "format": {"yaml"}}
+		admin.post(t, "/policies/check", large).expect(t, http.StatusUnprocessableEntity)
+		shown <- "a large form"
+	})
 	for _, page := range pages {
 		sent.Add(1)
 		answered.Go(func() {
@@ -37,6 +48,7 @@ func TestPagesShareTheReadsOfTheirOrganization(t *testing.T) {
 	for _, page := range pages {
 		other.get(t, page).expect(t, http.StatusOK)
 	}
+	admin.post(t, "/policies/check", url.Values{"document": {rules}, "format": {"yaml"}}).expect(t, http.StatusOK)
 	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, "/sign-out", nil).expect(t, http.StatusSeeOther)
 	select {
 	case page := <-shown:

@@ -99,12 +99,18 @@ func settingsHash(org *ledger.Organization) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
+// maxSettingsForm is the size of a form with as much as a request of the API can contain, in bytes.
+const maxSettingsForm = 3 << 20
+
 func saveSettings(v *visit) error {
 	caller, err := v.admin()
 	if err != nil {
 		return err
 	}
-	sent, err := v.form(maxText)
+	sent, err := v.form(maxSettingsForm)
+	if codeOf(err) == fault.CodeTooLarge {
+		return fault.Errorf(fault.CodeTooLarge, "the form is larger than %d bytes; go back and shorten it, or change such large settings over the API (PATCH /v1/organization)", maxSettingsForm)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,11 @@
 package console_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,4 +97,42 @@ func TestSettingsAreChanged(t *testing.T) {
 	if diff := cmp.Diff(want, w.settingsOf(t, w.acme), money); diff != "" {
 		t.Errorf("a refused form changed the settings (-want +got):\n%s", diff)
 	}
+}
+
+// Settings as large as a request of the API can contain are saved from the form, and so is a policy
+// set of the largest size, whatever script it is written in. A larger form is refused, and the
+// settings' page says where larger settings are changed.
+func TestLargestFormsAreSaved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	list := func(name string) string {
+		names := make([]string, 1000)
+		for i := range names {
+			names[i] = fmt.Sprintf("%q", fmt.Sprintf(name, i))
+		}
+		return "[" + strings.Join(names, ",") + "]"
+	}
+	w.settings(t, w.acme, fmt.Sprintf(`{"external_domains_allowlist":%s,"high_risk_agents":%s}`,
+		list(strings.Repeat(strings.Repeat("d", 59)+".", 4)+"x%04d"), list(strings.Repeat("ж", 190)+"%04d")))
+	before := w.settingsOf(t, w.acme)
+	form := filled(t, admin)
+	for name := range form { // as browsers do
+		form.Set(name, strings.ReplaceAll(form.Get(name), "\n", "\r\n"))
+	}
+	form.Set("cumulative", "77")
+	admin.post(t, "/settings", form).expect(t, http.StatusSeeOther)
+	after := w.settingsOf(t, w.acme)
+	if after.CumulativeThreshold.String() != "77" || !slices.Equal(after.HighRiskAgents, before.HighRiskAgents) || !slices.Equal(after.ExternalDomainsAllowlist, before.ExternalDomainsAllowlist) {
+		t.Error("the settings are not what was sent")
+	}
+	form = filled(t, admin)
+	form.Set("allowlist", strings.Repeat("d", 4<<20))
+	admin.post(t, "/settings", form).expect(t, http.StatusRequestEntityTooLarge, "PATCH /v1/organization")
+
+	line := "# " + strings.Repeat("ж", 3) + "\r\n"
+	const largest = 256 << 10
+	set := strings.Repeat(line, (largest-len(rules))/(len(line)-1)) + rules
+	admin.post(t, "/policies", url.Values{"document": {set}, "format": {"yaml"}}).expect(t, http.StatusSeeOther)
+	admin.post(t, "/policies", url.Values{"document": {set + line}, "format": {"yaml"}}).expect(t, http.StatusUnprocessableEntity, "at most 262144")
 }
