@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"countersign/internal/cli"
 	"countersign/internal/cli/review"
@@ -221,6 +225,88 @@ func TestApprovalsWatch(t *testing.T) {
 		t.Errorf("exit status %d", code)
 	}
 	refuse(t, cli.ExitInconclusive, "--json", person.args("list", "--watch", "--json")...)
+}
+
+// The watched list of approvals outlives failures that pass: a server that does not answer, or is
+// overloaded, and a proxy that answers in its place. Each is named once. A failure that does not pass
+// ends it.
+func TestApprovalsWatchOutlivesFailures(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	person := newReviewer(t, s, server, "member")
+	target, err := url.Parse(server.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failure atomic.Pointer[http.HandlerFunc] // nil while it works
+	through := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fail := failure.Load(); fail != nil {
+			(*fail)(w, r)
+			return
+		}
+		through.ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	fail := func(answer http.HandlerFunc) { failure.Store(&answer) }
+	refused := func(status int, code string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"status":%d,"code":%q,"detail":"it says %s"}`, status, code, code)
+		}
+	}
+	person.url = proxy.URL
+	watching := begin(t, person.args("list", "--watch", "--every", "100ms")...)
+	told := func(text string, times int) {
+		t.Helper()
+		servicetest.Eventually(t, "told: "+text, func() bool { return strings.Count(watching.log.String(), text) >= times })
+	}
+	told("No approval is waiting", 1)
+	for i, c := range []struct {
+		answer http.HandlerFunc
+		says   string
+	}{
+		{func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "cannot be reached"},
+		{func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) }, "502 Bad Gateway"},
+		{refused(http.StatusServiceUnavailable, "storage_unavailable"), "it says storage_unavailable"},
+		{refused(http.StatusTooManyRequests, "rate_limited"), "it says rate_limited"},
+	} {
+		fail(c.answer)
+		told(c.says, 1)
+		id := admin.pay(t, `{"amount_usd":9000}`)
+		failure.Store(nil)
+		told("answers again", i+1)
+		servicetest.Eventually(t, "the list shows what came", func() bool { return strings.Contains(watching.out.String(), id[:8]) })
+		if n := strings.Count(watching.log.String(), c.says); n != 1 {
+			t.Errorf("%q was said %d times", c.says, n)
+		}
+	}
+	if code := watching.stop(t); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	for says, c := range map[string]struct {
+		answer http.HandlerFunc
+		code   int
+	}{
+		"it says unauthenticated": {refused(http.StatusUnauthorized, "unauthenticated"), cli.ExitFailed},
+		"it says forbidden":       {refused(http.StatusForbidden, "forbidden"), cli.ExitFailed},
+		"404 Not Found":           {http.NotFound, cli.ExitInconclusive},
+	} {
+		failure.Store(nil)
+		watching := begin(t, person.args("list", "--watch", "--every", "100ms")...)
+		servicetest.Eventually(t, "the list is shown", func() bool { return watching.out.String() != "" })
+		fail(c.answer)
+		select {
+		case code := <-watching.ended:
+			if watching.ended <- code; code != c.code || !strings.Contains(watching.log.String(), says) {
+				t.Errorf("exit status %d, want %d; it says %q, want %q", code, c.code, watching.log.String(), says)
+			}
+		case <-time.After(deadline):
+			t.Errorf("%s: it does not end: %s", says, watching.log.String())
+		}
+	}
 }
 
 // A person at the terminal is told that the rules have changed, and is shown whose yes

@@ -81,7 +81,8 @@ func exposed(base string) bool {
 	return err != nil || !address.Unmap().IsLoopback()
 }
 
-// APIError is an error answer of a server, an RFC 9457 problem.
+// APIError is an error answer of a server, an RFC 9457 problem. Without a code, it is the answer of
+// something else.
 type APIError struct {
 	Status int                `json:"status"`
 	Detail string             `json:"detail"`
@@ -172,8 +173,12 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 func (c *Client) refused(response *http.Response, data []byte) error {
 	var problem APIError
 	if err := json.Unmarshal(data, &problem); err != nil || problem.Code == "" {
-		return Inconclusive(fmt.Errorf("the server at %s answered %s, but not like a countersign server: check --url", c.Base, response.Status))
+		return Inconclusive(&APIError{
+			Status: response.StatusCode,
+			Detail: fmt.Sprintf("the server at %s answered %s, but not like a countersign server: check --url", c.Base, response.Status),
+		})
 	}
+	problem.Status = response.StatusCode
 	if problem.Code == fault.CodeNotFound { // an id on the command line names nothing
 		return Inconclusive(&problem)
 	}

@@ -2,7 +2,9 @@ package review
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -35,18 +37,50 @@ func (c *approvalsListCommand) Run(p *cli.Process) error {
 	if err != nil || !c.Watch {
 		return err
 	}
-	ticker := time.NewTicker(c.Every)
-	defer ticker.Stop()
+	return c.watch(p, api, shown)
+}
+
+// watch shows the list whenever it changes. It says why it cannot be read, once, and tries again
+// after a pause that grows.
+func (c *approvalsListCommand) watch(p *cli.Process, api *cli.Client, shown string) (err error) {
+	const maxPause = 30 * time.Second
+	pause, why := c.Every, ""
 	for {
 		select {
 		case <-p.Ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-time.After(pause):
 		}
-		if shown, err = c.show(p, api, shown); err != nil && p.Ctx.Err() == nil {
+		shown, err = c.show(p, api, shown)
+		switch {
+		case p.Ctx.Err() != nil:
+			return nil
+		case err == nil:
+			if why != "" {
+				p.Notef("The server answers again.")
+			}
+			pause, why = c.Every, ""
+		case !passes(err):
 			return err
+		default:
+			if why != err.Error() {
+				why = err.Error()
+				p.Notef("The list cannot be read and may be out of date; trying again: %s", cli.OneLine(why))
+			}
+			pause = max(c.Every, min(2*pause, maxPause))
 		}
 	}
+}
+
+// passes reports whether a request that failed may succeed later: the server cannot be reached, is
+// overloaded, or something else answers in its place.
+func passes(err error) bool {
+	var refused *cli.APIError
+	if errors.As(err, &refused) {
+		return refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests || refused.Status == http.StatusRequestTimeout
+	}
+	var unanswered *cli.ExitError
+	return errors.As(err, &unanswered)
 }
 
 // show prints the list unless it is the one that was shown before. It returns a text that
