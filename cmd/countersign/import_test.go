@@ -78,6 +78,9 @@ func TestImportApprovals(t *testing.T) {
 		refuse(t, cli.ExitInconclusive, "no such signing key", s.args("signing-keys", "confirm", "00000000-0000-4000-8000-000000000000")...)
 		refuse(t, cli.ExitInconclusive, "36 characters", s.args("signing-keys", "confirm", "x")...)
 		refuse(t, cli.ExitInconclusive, "could not read", s.args("import", "approvals", file+".missing")...)
+		refuse(t, cli.ExitInconclusive, `no organization "nobody"`, s.args("import", "approvals", file, "--org", "nobody")...)
+		succeed(t, s.args("orgs", "create", "second")...)
+		refuse(t, cli.ExitInconclusive, "name one with --org", s.args("import", "approvals", file)...)
 		if out := succeed(t, s.args("audit")...); !strings.Contains(out, "intact") {
 			t.Errorf("the audit says %q", out)
 		}

@@ -526,7 +526,7 @@ func printable(text string) string {
 func (o *Operator) Findings(ctx context.Context, slug string) ([]*Finding, error) {
 	want := func(*Finding) bool { return true }
 	if slug != "" {
-		org, err := o.organization(ctx, slug)
+		org, err := o.Organization(ctx, slug)
 		if err != nil {
 			return nil, err
 		}

@@ -589,7 +589,7 @@ func retractKey(key *store.SigningKeyRecord, _ ledger.Time) error {
 
 // SigningKeys lists the registry of an organization, oldest first.
 func (o *Operator) SigningKeys(ctx context.Context, slug string) ([]*store.SigningKeyRecord, error) {
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}
@@ -608,7 +608,7 @@ func (o *Operator) RetractSigningKey(ctx context.Context, slug string, id ledger
 }
 
 func (o *Operator) changeKeyStatus(ctx context.Context, slug string, id ledger.SigningKeyID, action string, move func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}

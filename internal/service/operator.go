@@ -213,8 +213,8 @@ func (o *Operator) Organizations(ctx context.Context) ([]*ledger.Organization, e
 	return orgs, visible(err)
 }
 
-// organization returns an organization by its slug; without a slug, the only one there is.
-func (o *Operator) organization(ctx context.Context, slug string) (*ledger.Organization, error) {
+// Organization returns an organization by its slug; without a slug, the only one there is.
+func (o *Operator) Organization(ctx context.Context, slug string) (*ledger.Organization, error) {
 	if slug == "" {
 		return o.onlyOrganization(ctx)
 	}
@@ -238,7 +238,7 @@ func (o *Operator) onlyOrganization(ctx context.Context) (*ledger.Organization, 
 
 // CreateKey issues an API key.
 func (o *Operator) CreateKey(ctx context.Context, slug string, request *KeyRequest) (*NewKey, error) {
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (o *Operator) CreateKey(ctx context.Context, slug string, request *KeyReque
 
 // Keys lists an organization's keys.
 func (o *Operator) Keys(ctx context.Context, slug string) ([]*ledger.KeyRecord, error) {
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func (o *Operator) Keys(ctx context.Context, slug string) ([]*ledger.KeyRecord, 
 
 // RotateKey replaces an API key's secret.
 func (o *Operator) RotateKey(ctx context.Context, slug string, rotation *Rotation) (*NewKey, error) {
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (o *Operator) RotateKey(ctx context.Context, slug string, rotation *Rotatio
 
 // RevokeKey revokes an API key.
 func (o *Operator) RevokeKey(ctx context.Context, slug string, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}
@@ -473,7 +473,7 @@ func (o *Operator) ImportApprovals(ctx context.Context, slug string, in io.Reade
 	if err != nil {
 		return nil, err
 	}
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}

@@ -433,7 +433,7 @@ func (s *receiptService) ReceiptNumbered(ctx context.Context, caller *Caller, nu
 // ReceiptNumbered returns the id of an organization's receipt by its number. Without a slug,
 // the organization is the only one there is.
 func (o *Operator) ReceiptNumbered(ctx context.Context, slug, number string) (id ledger.ReceiptID, err error) {
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return id, err
 	}
@@ -569,7 +569,7 @@ func (o *Operator) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*ver
 // Audit verifies an organization's whole ledger. It returns an error only if it could not read;
 // the report contains tampering.
 func (o *Operator) Audit(ctx context.Context, slug string, options verify.AuditOptions) (*verify.AuditReport, error) {
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}

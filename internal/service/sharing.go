@@ -703,7 +703,7 @@ func (o *Operator) LegacyUse(ctx context.Context, slug string, days int) ([]*sto
 	if slug == "" {
 		return o.service.readLegacyUse(ctx, nil, days)
 	}
-	org, err := o.organization(ctx, slug)
+	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}

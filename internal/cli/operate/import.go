@@ -45,6 +45,9 @@ func (c *importApprovalsCommand) Run(p *cli.Process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
+	if _, err := o.Operator().Organization(p.Ctx, c.Org); err != nil {
+		return namesNothing(err)
+	}
 	done, err := o.Operator().ImportApprovals(p.Ctx, c.Org, in)
 	if err != nil {
 		return err
