@@ -70,11 +70,11 @@ func (x *exchange) guide(name string) error {
 	}
 	contentType, ok := imageTypes[path.Ext(name)]
 	if !ok || !fs.ValidPath(name) {
-		return fault.ErrNotFound
+		return errNoGuide
 	}
 	image, err := docs.Files.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.ErrNotFound
+		return errNoGuide
 	}
 	if err != nil {
 		return err
@@ -84,6 +84,8 @@ func (x *exchange) guide(name string) error {
 	x.write(http.StatusOK, contentType, image)
 	return nil
 }
+
+var errNoGuide = fault.Errorf(fault.CodeNotFound, "there is no guide with this name")
 
 var imageTypes = map[string]string{
 	".gif": "image/gif", ".jpg": "image/jpeg", ".png": "image/png", ".svg": "image/svg+xml", ".webp": "image/webp",

@@ -60,6 +60,57 @@ func TestPublicRate(t *testing.T) {
 	})
 }
 
+// A browser over the limit gets a page that says so, with Retry-After, on every public route that has
+// pages. Programs get a problem document.
+func TestBrowserOverTheLimitGetsAPage(t *testing.T) {
+	t.Parallel()
+	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{publicRate: never})
+	untilRefused(t, 10, func() *answer { return s.get(t, credential{}, "/openapi.json") })
+	id := uuid.NewString()
+	paths := map[string]string{
+		"/public/v2/verify/{opaque_token}": "/public/v2/verify/" + unknownToken(), "/public/shares/{share}": "/public/shares/" + unknownToken(),
+		"/public/approvals/{approval_id}": "/public/approvals/" + id, "/v1/approvals/{approval_id}/verify": "/v1/approvals/" + id + "/verify",
+		"/verify": "/verify", "/docs": "/docs", "/docs/guides": "/docs/guides", "/docs/guides/{name...}": "/docs/guides/policies",
+	}
+	for pattern, path := range paths {
+		got := s.browse(t, path).expect(t, http.StatusTooManyRequests)
+		if page := string(got.body); !strings.HasPrefix(got.header.Get("Content-Type"), "text/html") || !strings.Contains(page, "<h1>Too many requests</h1>") || !strings.Contains(page, got.header.Get("X-Request-Id")) {
+			t.Errorf("%s answers a browser with %s", pattern, page)
+		}
+		if seconds, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || seconds < 1 {
+			t.Errorf("%s: Retry-After is %q", pattern, got.header.Get("Retry-After"))
+		}
+		s.get(t, credential{}, path).refuse(t, http.StatusTooManyRequests, "rate_limited")
+	}
+	document := s.referee(t).document
+	for path, item := range document.Paths.Map() {
+		if item.Get == nil || item.Get.Responses.Status(http.StatusOK) == nil {
+			continue
+		}
+		page := item.Get.Responses.Status(http.StatusOK).Value.Content.Get("text/html") != nil
+		if _, tested := paths[strings.Replace(path, "{name}", "{name...}", 1)]; page && !tested {
+			t.Errorf("%s has a page and is not tested", path)
+		}
+	}
+}
+
+// Other failures of a public page are pages, too: of the store, and an unknown guide.
+func TestFailuresOfPublicPagesArePages(t *testing.T) {
+	t.Parallel()
+	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{})
+	if got := s.browse(t, "/docs/guides/none").expect(t, http.StatusNotFound); !strings.Contains(string(got.body), "There is no guide with this name.") {
+		t.Errorf("an unknown guide: %s", got.body)
+	}
+	token := s.issue(t, s.acme.admin, "receipt", *s.seal(t, s.acme.agent, "page").ReceiptID)
+	if err := s.database.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := s.browse(t, token.Path).expect(t, http.StatusServiceUnavailable)
+	if !strings.Contains(string(got.body), "<h1>Storage unavailable</h1>") || got.header.Get("Retry-After") == "" {
+		t.Errorf("without a store: %s", got.body)
+	}
+}
+
 // An address may send four seconds' worth of public requests at once.
 func TestPublicBurst(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {

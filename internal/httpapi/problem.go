@@ -47,6 +47,9 @@ func (x *exchange) problem(err error) {
 	if (kind.Status == http.StatusServiceUnavailable || kind.Status == http.StatusTooManyRequests) && x.w.Header().Get("Retry-After") == "" {
 		problem.RetryAfter(x.w.Header(), pause(shown.Code))
 	}
+	if x.failsWithPage(kind.Status) && x.failurePage(shown, kind) == nil {
+		return
+	}
 	body, err := encode(x.document(shown, kind))
 	if err != nil {
 		body = []byte(`{}`)

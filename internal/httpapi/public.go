@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	_ "embed" // for the page, its style and its script
 	"encoding/base64"
-	"errors"
 	"html/template"
 	"mime"
 	"net/http"
@@ -14,9 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"countersign/api"
 	"countersign/internal/canon"
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
+	"countersign/internal/problem"
 	"countersign/internal/service"
 )
 
@@ -130,17 +131,38 @@ func verifyLegacy(x *exchange) error {
 // public answers with the minimized result, as a page for browsers. Every link without a result gets
 // the same answer, whatever is wrong with it.
 func (x *exchange) public(v *ledger.PublicVerification, err error, c comparison) error {
-	page := wantsPage(x.r.Header.Get("Accept"))
-	var own *fault.Error
 	switch {
-	case page && errors.As(err, &own) && own.Code == fault.CodeNotFound:
-		return x.page(http.StatusNotFound, nil, c)
 	case err != nil:
 		return err
-	case page:
-		return x.page(http.StatusOK, v, c)
+	case wantsPage(x.r.Header.Get("Accept")):
+		return x.page(http.StatusOK, v, c, failure{})
 	}
 	return x.answer(http.StatusOK, appendPublic(nil, v))
+}
+
+// failure is what a page says in place of a result. It is empty for a link without one.
+type failure struct{ Title, Message, RequestID string }
+
+// failsWithPage reports whether an error is answered with a page: to a browser, on a route that has
+// pages, for what a person there can meet.
+func (x *exchange) failsWithPage(status int) bool {
+	switch x.route.Pattern {
+	case publicPattern, publicPattern + "/compare", sharePattern, "/public/approvals/{approval_id}", "/v1/approvals/{approval_id}/verify",
+		verifyPath, api.DocsPath, GuidesPath, GuidesPath + "/{name...}":
+	default:
+		return false
+	}
+	return (status == http.StatusNotFound || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError) &&
+		wantsPage(x.r.Header.Get("Accept"))
+}
+
+// failurePage answers with an error as a page.
+func (x *exchange) failurePage(shown *fault.Error, kind problem.Kind) error {
+	if shown == errNothingToShow {
+		return x.page(kind.Status, nil, comparison{}, failure{})
+	}
+	message := strings.ToUpper(shown.Message[:1]) + shown.Message[1:] + "."
+	return x.page(kind.Status, nil, comparison{}, failure{kind.Title, message, x.id})
 }
 
 // wantsPage reports whether an Accept header prefers HTML to JSON. Programs that accept anything get
@@ -204,8 +226,8 @@ func inWords(status any) string {
 	return ""
 }
 
-// page answers with the result as a page. v is nil for a link without a result.
-func (x *exchange) page(status int, v *ledger.PublicVerification, c comparison) error {
+// page answers with the result as a page, or with a failure if v is nil.
+func (x *exchange) page(status int, v *ledger.PublicVerification, c comparison, f failure) error {
 	policy, script := publicPolicy, ""
 	if v != nil && c.Offered {
 		policy, script = comparePolicy, publicScript
@@ -216,7 +238,8 @@ func (x *exchange) page(status int, v *ledger.PublicVerification, c comparison) 
 		Script  template.JS
 		Result  *ledger.PublicVerification
 		Compare comparison
-	}{template.CSS(publicCSS), template.JS(script), v, c}); err != nil { //nolint:gosec // both are constants of the program
+		Failure failure
+	}{template.CSS(publicCSS), template.JS(script), v, c, f}); err != nil { //nolint:gosec // both are constants of the program
 		return err
 	}
 	x.w.Header().Set("Content-Security-Policy", policy)
