@@ -47,6 +47,7 @@ func (v *visit) fail(err error) {
 	if kind.Status == http.StatusUnauthorized {
 		v.challenge()
 	}
+	problem.Pause(v.w.Header(), shown.Code)
 	body := failurePage{Title: kind.Title, Message: sentence(shown.Message), RequestID: v.id, SignIn: kind.Status == http.StatusUnauthorized, Missing: kind.Status == http.StatusNotFound}
 	if err := v.show(kind.Status, "failure.html", kind.Title, body); err != nil {
 		v.report(http.StatusInternalServerError, fault.CodeInternal, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/service"
 )
 
@@ -36,5 +37,22 @@ func TestPanickingPagesAreAnswered(t *testing.T) {
 	}
 	if len(counted) != 1 || counted[0] != http.StatusInternalServerError {
 		t.Errorf("counted %v", counted)
+	}
+}
+
+// An answer that says to try again says when, as the API does: a rolled back database takes longer
+// than a store that does not answer.
+func TestPagesSayWhenToTryAgain(t *testing.T) {
+	t.Parallel()
+	pages := New(Config{Service: new(service.Service)})
+	for code, want := range map[fault.Code]string{
+		fault.CodeUnavailable: "1", fault.CodeOutcomeUnknown: "1", fault.CodeRolledBack: "60", fault.CodeRateLimited: "1", fault.CodeNotFound: "", fault.CodeInternal: "",
+	} {
+		answer := httptest.NewRecorder()
+		fails := route{pattern: "/fails", handle: func(*visit) error { return fault.Errorf(code, "for the test") }, asset: true}
+		pages.serve(fails).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/fails", http.NoBody))
+		if got := answer.Header().Get("Retry-After"); got != want {
+			t.Errorf("%s is answered %d with Retry-After %q, want %q", code, answer.Code, got, want)
+		}
 	}
 }

@@ -44,9 +44,7 @@ func (x *exchange) problem(err error) {
 		// The key was revoked after it was authenticated and before it was used.
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign", error="invalid_token"`)
 	}
-	if (kind.Status == http.StatusServiceUnavailable || kind.Status == http.StatusTooManyRequests) && x.w.Header().Get("Retry-After") == "" {
-		problem.RetryAfter(x.w.Header(), pause(shown.Code))
-	}
+	problem.Pause(x.w.Header(), shown.Code)
 	if x.failsWithPage(kind.Status) && x.failurePage(shown, kind) == nil {
 		return
 	}
@@ -64,15 +62,6 @@ func encode(value any) ([]byte, error) {
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(value)
 	return bytes.TrimSuffix(body.Bytes(), []byte("\n")), err
-}
-
-// pause returns how long to wait before a retry. A store usually recovers by itself, but a rollback
-// needs an operator.
-func pause(code fault.Code) time.Duration {
-	if code == fault.CodeRolledBack {
-		return time.Minute
-	}
-	return time.Second
 }
 
 func (x *exchange) document(shown *fault.Error, kind problem.Kind) document {

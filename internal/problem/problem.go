@@ -77,6 +77,21 @@ func RetryAfter(header http.Header, wait time.Duration) {
 	header.Set("Retry-After", strconv.Itoa(max(int(math.Ceil(wait.Seconds())), 1)))
 }
 
+// Pause tells a caller how long to wait before a retry, where the answer to a code asks for one
+// and nothing else has said so. A store usually recovers by itself, but a rollback needs an
+// operator.
+func Pause(header http.Header, code fault.Code) {
+	status := kinds[code].Status
+	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || header.Get("Retry-After") != "" {
+		return
+	}
+	wait := time.Second
+	if code == fault.CodeRolledBack {
+		wait = time.Minute
+	}
+	RetryAfter(header, wait)
+}
+
 // IDs are request ids: a random start, then a count.
 type IDs struct {
 	prefix string
