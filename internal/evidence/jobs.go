@@ -61,7 +61,9 @@ func (s *Store) sealJobs(jobs []*store.Job) ([]*store.Job, error) {
 	sealed := make([]*store.Job, len(jobs))
 	for i, job := range jobs {
 		copied := *job
-		copied.DueAt = copied.RunAt
+		if copied.DueAt == 0 {
+			copied.DueAt = copied.RunAt
+		}
 		s.sealJob(&copied)
 		if copied.Once != "" {
 			copied.Once = s.sealName(copied.Org, copied.Once)

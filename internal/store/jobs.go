@@ -58,7 +58,8 @@ type Job struct {
 	// one name only the first is kept, even when that one finished long ago. The others
 	// are skipped without an error. "" is no name. It is not set when a job is read.
 	Once string
-	// DueAt is when the job was first to run. A retry does not change it.
+	// DueAt is when the job was first to run. A retry does not change it. For a new job that
+	// carries on an older one it is the older one's; 0 stands for RunAt.
 	DueAt ledger.Time
 	MAC   []byte // authenticates Org, Kind, Stream, Body and DueAt
 

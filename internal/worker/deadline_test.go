@@ -12,6 +12,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 // An approval escalates at half its time and times out at its end, and both are reported even if
@@ -171,4 +172,37 @@ func (w *world) enqueue(kind, body string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// The e-mails into which one to several people is split are as old as that one, so that reinserting
+// rows does not make a message younger.
+func TestSplitEmailsKeepTheirAge(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		w := newWorld(t, db.Open(t))
+		worker := w.worker(w.service, newPostOffice(t).mailer(t), nil)
+		w.ask()
+		w.clock.Advance(hours / 2 * time.Hour)
+		if _, err := worker.RunOnce(t.Context()); err != nil { // escalates
+			t.Fatal(err)
+		}
+		direct := db.Direct(t)
+		ages := func(count int) (due int64) {
+			t.Helper()
+			if _, err := worker.RunOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var found int
+			var oldest int64
+			err := direct.QueryRowContext(t.Context(), "SELECT count(*), min(due_at), max(due_at) FROM jobs WHERE kind = 'email'").Scan(&found, &oldest, &due)
+			if err != nil || found != count || oldest != due {
+				t.Fatalf("%d e-mails are queued, due from %d to %d; want %d, due at once: %v", found, oldest, due, count, err)
+			}
+			return due
+		}
+		one := ages(1)
+		w.clock.Advance(10 * 24 * time.Hour)
+		if each := ages(2); each != one {
+			t.Errorf("the e-mail was due at %d, and each of its parts at %d", one, each)
+		}
+	})
 }

@@ -119,7 +119,7 @@ func (w *Worker) split(job *service.Job, d *service.Delivery) []*service.Job {
 		body.String("message_id", fmt.Sprintf("%s-%d", d.MessageID, i+1))
 		body.Raw("notice", d.Notice)
 		body.Strings("to", []string{address})
-		jobs[i] = &service.Job{Org: job.Org, Kind: service.JobEmail, Stream: stream, RunAt: now, Body: body.End()}
+		jobs[i] = &service.Job{Org: job.Org, Kind: service.JobEmail, Stream: stream, RunAt: now, DueAt: job.DueAt, Body: body.End()}
 	}
 	return jobs
 }
