@@ -54,7 +54,7 @@ func (c *approvalsListCommand) watch(p *cli.Process, api *cli.Client, shown stri
 		shown, err = c.show(p, api, shown)
 		switch {
 		case p.Ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it was told to end
 		case err == nil:
 			if why != "" {
 				p.Notef("The server answers again.")
