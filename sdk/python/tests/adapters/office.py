@@ -57,13 +57,18 @@ class Office:
         else:
             self._call("POST", "/v1/kill-switch/deactivate", {})
 
+    def pending(self) -> list[dict[str, Any]]:
+        """The approvals that wait now, at most 200 of them."""
+        found: list[dict[str, Any]] = self._call("GET", "/v1/approvals?status=pending&limit=200")[
+            "data"
+        ]
+        return found
+
     def waiting(self, count: int = 1) -> list[dict[str, Any]]:
         """The approvals that wait, at most 200 of them, once there are that many."""
         end = time.monotonic() + _DEADLINE
         while time.monotonic() < end:
-            pending: list[dict[str, Any]] = self._call(
-                "GET", "/v1/approvals?status=pending&limit=200"
-            )["data"]
+            pending = self.pending()
             if len(pending) >= count:
                 return pending
             threading.Event().wait(0.02)

@@ -167,17 +167,19 @@ def test_tools_called_at_once(office: Office) -> None:
 
 
 def test_parallel_branches(office: Office) -> None:
-    # One word for each run: the second branch waits for its own run's denial.
-    marks, gone = Marks(), queue.SimpleQueue[None]()
+    # One word for each run: both branches have begun, and the second one calls after the denial.
+    marks, begun, gone = Marks(), queue.SimpleQueue[None](), queue.SimpleQueue[None]()
     no, late = marks.tools("denied_tool", "look_up")
 
     def first(state: Any) -> Any:
+        begun.get(timeout=30)
         try:
             return calling(no)(state)
         finally:
             gone.put(None)
 
     def second(state: Any) -> Any:
+        begun.put(None)
         gone.get(timeout=30)
         return calling(late)(state)
 
