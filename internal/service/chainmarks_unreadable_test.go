@@ -61,6 +61,22 @@ func rememberUnreadable(t *testing.T) (*remembering, *unreadable) {
 	return r, broken
 }
 
+// rollBackSome opens three chains and rolls back those with these numbers.
+func (r *remembering) rollBackSome(numbers ...int) []ledger.ChainID {
+	r.t.Helper()
+	chains := make([]ledger.ChainID, 3)
+	for i := range chains {
+		chains[i] = r.open(fmt.Sprint("work", i))
+	}
+	then := r.direct.copyOf(chainTables...)
+	for _, i := range numbers {
+		r.record(chains[i], step(r.t, "first", ""))
+	}
+	done(r.t, r.chains.Flush())
+	r.direct.rollBack(then)
+	return chains
+}
+
 // A chain that cannot be read does not keep others from being compared with what was acknowledged:
 // those that were rolled back are reported, and an audit names them and says that it is incomplete.
 //
@@ -68,16 +84,7 @@ func rememberUnreadable(t *testing.T) (*remembering, *unreadable) {
 func TestUnreadableChainHidesNoOther(t *testing.T) {
 	t.Parallel()
 	r, broken := rememberUnreadable(t)
-	chains := make([]ledger.ChainID, 3)
-	for i := range chains {
-		chains[i] = r.open(fmt.Sprint("work", i))
-	}
-	then := r.direct.copyOf(chainTables...)
-	for _, i := range []int{0, 2} {
-		r.record(chains[i], step(t, "first", ""))
-	}
-	done(t, r.chains.Flush())
-	r.direct.rollBack(then)
+	chains := r.rollBackSome(0, 2)
 	broken.chain.Store(&chains[1])
 	rolledBack := func(what string, texts []string) {
 		t.Helper()
@@ -127,14 +134,7 @@ func TestUnreadableChainHidesNoOther(t *testing.T) {
 func TestUnreadableChainIsAcceptedLater(t *testing.T) {
 	t.Parallel()
 	r, broken := rememberUnreadable(t)
-	chains := make([]ledger.ChainID, 3)
-	for i := range chains {
-		chains[i] = r.open(fmt.Sprint("work", i))
-	}
-	then := r.direct.copyOf(chainTables...)
-	r.record(chains[0], step(t, "first", ""))
-	done(t, r.chains.Flush())
-	r.direct.rollBack(then)
+	chains := r.rollBackSome(0)
 	found := must[[]*verify.ChainRollback](t)(r.ChainRollbacks(t.Context()))
 	beside, err := keyring.OpenChains(r.journal, r.ring)
 	done(t, err)

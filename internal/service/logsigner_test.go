@@ -92,6 +92,16 @@ func loggingThrough(t *testing.T, port store.Store, db *testdb.Database, of *log
 	return l
 }
 
+// loggingSigned is logging with an organization whose log is signed with so many receipts.
+func loggingSigned(t *testing.T, db *testdb.Database, receipts int) (*logged, *tenant) {
+	t.Helper()
+	l := logging(t, db, nil, true)
+	acme := newTenant(t, l.Service, "acme")
+	l.seal(acme, receipts)
+	l.SignRound(t.Context())
+	return l, acme
+}
+
 func (l *logged) seal(who *tenant, receipts int) {
 	l.t.Helper()
 	for range receipts {
@@ -230,10 +240,7 @@ func execute(t *testing.T, direct *sql.DB, db *testdb.Database, query string, ar
 //countersign:race
 func TestRolledBackDatabaseIsNotSigned(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
-		l := logging(t, db, nil, true)
-		acme := newTenant(t, l.Service, "acme")
-		l.seal(acme, 2)
-		l.SignRound(t.Context())
+		l, acme := loggingSigned(t, db, 2)
 		head := must[*ledger.Head](t)(db.Open(t).Head(t.Context(), acme.id))
 		older := must[[]byte](t)(l.LogCheckpoint(t.Context(), logOf(l, "acme")))
 		l.seal(acme, 2)
@@ -357,10 +364,7 @@ func TestMarksShowARolledBackDatabase(t *testing.T) {
 //countersign:race
 func TestEndedLogIsClosed(t *testing.T) {
 	t.Parallel()
-	l := logging(t, testdb.SQLite(t), nil, true)
-	acme := newTenant(t, l.Service, "acme")
-	l.seal(acme, 2)
-	l.SignRound(t.Context())
+	l, acme := loggingSigned(t, testdb.SQLite(t), 2)
 	before := l.checkpoint("acme")
 	done(t, l.marks.End(acme.id.UUID))
 	l = logging(t, l.db, l, true)
@@ -420,10 +424,7 @@ func TestEndedLogIsClosedOnce(t *testing.T) {
 // signs nothing, and a checkpoint signed only by it is not shown.
 func TestRotationOfLogKeys(t *testing.T) {
 	t.Parallel()
-	l := logging(t, testdb.SQLite(t), nil, true)
-	acme := newTenant(t, l.Service, "acme")
-	l.seal(acme, 2)
-	l.SignRound(t.Context())
+	l, acme := loggingSigned(t, testdb.SQLite(t), 2)
 	id := logOf(l, "acme")
 	signatures := func() int { return strings.Count(string(must[[]byte](t)(l.LogCheckpoint(t.Context(), id))), "\n— ") }
 	if signatures() != 1 {
@@ -470,10 +471,7 @@ func (l *logged) wantNoFindings() {
 // again. A revoked key's signature also leaves a log that does not grow.
 func TestRevokedLogKeyIsNoTampering(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
-		l := logging(t, db, nil, true)
-		acme := newTenant(t, l.Service, "acme")
-		l.seal(acme, 2)
-		l.SignRound(t.Context())
+		l, acme := loggingSigned(t, db, 2)
 		id, before := logOf(l, "acme"), l.checkpoint("acme")
 
 		l.replaceLogKey()
@@ -577,10 +575,7 @@ func TestTakingOverFromARevokedLogKey(t *testing.T) {
 // A signer that died between its mark and the publication, before the key was revoked, continues.
 func TestMarkAheadOfARevokedLogKey(t *testing.T) {
 	t.Parallel()
-	l := logging(t, testdb.SQLite(t), nil, true)
-	acme := newTenant(t, l.Service, "acme")
-	l.seal(acme, 2)
-	l.SignRound(t.Context())
+	l, acme := loggingSigned(t, testdb.SQLite(t), 2)
 	l.seal(acme, 1)
 	l.EndRoundsAt(errors.New("killed"), "before publication")
 	l.SignRound(t.Context())
@@ -634,10 +629,7 @@ func TestStolenLogKeyPublishesNothing(t *testing.T) {
 //countersign:race
 func TestRotationReachesEveryLog(t *testing.T) {
 	t.Parallel()
-	l := logging(t, testdb.SQLite(t), nil, true)
-	acme := newTenant(t, l.Service, "acme")
-	l.seal(acme, 2)
-	l.SignRound(t.Context())
+	l, _ := loggingSigned(t, testdb.SQLite(t), 2)
 	rotate := func() {
 		t.Helper()
 		must[*keyring.Ring](t)(keyring.Rotate(l.keys, rand.Reader, time.Now()))
@@ -677,10 +669,7 @@ func logOf(l *logged, slug string) string {
 //countersign:race
 func TestChangedLogIsRefused(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
-		l := logging(t, db, nil, true)
-		acme := newTenant(t, l.Service, "acme")
-		l.seal(acme, 3)
-		l.SignRound(t.Context())
+		l, acme := loggingSigned(t, db, 3)
 		id, before := logOf(l, "acme"), l.checkpoint("acme")
 		good, err := l.LogTile(t.Context(), id, "tile/0/000.p/3")
 		done(t, err)
