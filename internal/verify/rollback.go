@@ -42,9 +42,9 @@ type HeadWatch interface {
 	Flush() error
 }
 
-// Behind reports whether a head that is locked must not advance: it is older than what was acknowledged, an
-// organization is missing, so that no head in this database can be assumed to be the newest, or the
-// ledger is not recognized.
+// Behind reports whether a head that is locked must not advance: it is older than what was
+// acknowledged, an organization is missing, so that no head in this database can be assumed to be
+// the newest, or the ledger is not recognized.
 func (h *Heads) Behind(head *ledger.Head) bool {
 	if h.watch == nil {
 		return false
