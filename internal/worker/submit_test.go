@@ -47,7 +47,7 @@ type signing struct {
 	ring         *keyring.Ring
 	org          *servicetest.Tenant
 	agent, admin *service.Caller
-	restarted    bool // the next GrownLogs returns all
+	grown        bool // the next GrownLogs lists the organization
 }
 
 // sign starts a service that signs logs. of is nil, or a service whose organization and keys it
@@ -74,11 +74,12 @@ func sign(t *testing.T, db *testdb.Database, of *signing, marks string) *signing
 	return s
 }
 
-// GrownLogs is that of the service, also for a submitter that represents a new process.
+// GrownLogs is that of the service, also for a submitter that represents a new process, and after
+// signed.
 func (s *signing) GrownLogs(ctx context.Context) ([]ledger.OrgID, bool, error) {
 	grown, signs, err := s.Service.GrownLogs(ctx)
-	if s.restarted {
-		grown, s.restarted = append(grown, s.org.ID), false
+	if s.grown {
+		grown, s.grown = append(grown, s.org.ID), false
 	}
 	return grown, signs, err
 }
@@ -93,13 +94,22 @@ func (s *signing) seal(receipts int) {
 	}
 }
 
-// signed waits until the log has a size.
+// signed waits until the log has grown to a size. The service lists it as grown only after its
+// checkpoint can be read, so signed waits for both.
 func (s *signing) signed(size int64) {
 	s.t.Helper()
 	servicetest.Eventually(s.t, "the log is signed", func() bool {
 		log := must[*service.LogToWitness](s.t)(s.LogToWitness(s.t.Context(), s.org.ID))
 		return log != nil && log.Size == size
 	})
+	servicetest.Eventually(s.t, "the log is listed as grown", func() bool {
+		grown, _, err := s.Service.GrownLogs(s.t.Context())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return len(grown) > 0
+	})
+	s.grown = true
 }
 
 func (s *signing) vkey() string {
@@ -253,7 +263,7 @@ func TestCheckpointsAreCosigned(t *testing.T) {
 	}
 
 	// A new process asks once, with the size in the store.
-	s.restarted = true
+	s.grown = true
 	again := submitTo(t, s, one, two, three)
 	again.run()
 	again.later(time.Hour)
@@ -324,7 +334,7 @@ func TestCosignatureThatWasNotHeard(t *testing.T) {
 			s.seal(1)
 			s.signed(4)
 		}
-		s.restarted = true
+		s.grown = true
 		next := submitTo(t, s, w)
 		next.run()
 		if got, at := s.seen(next.clients); got != 1 {
