@@ -39,7 +39,7 @@ func TestIdleMemoryAfterReading(t *testing.T) {
 		})
 	}
 	crowd.Wait()
-	const most = 150 << 20
+	const most = memoryFactor * 150 << 20
 	began, resident := time.Now(), f.resident(t)
 	for ; resident > most; resident = f.resident(t) {
 		if time.Since(began) > 4*quietTime {
@@ -63,7 +63,7 @@ func TestMemoryOfLargeBodies(t *testing.T) {
 	for _, slug := range []string{"second", "third", "fourth"} {
 		keys = append(keys, keyPattern.FindString(succeed(t, "orgs", "create", slug, "--data", folder)))
 	}
-	const size, most = 1 << 20, 300 << 20
+	const size, most = 1 << 20, memoryFactor * 300 << 20
 	begin, end := `{"agent_name":"a","action_type":"tool_call","action_name":"look","payload":{"numbers":[0`, `]}}`
 	body := begin + strings.Repeat(",0", (size-len(begin)-len(end))/2) + end
 	small := f.memory(t, "VmHWM:")
