@@ -88,6 +88,7 @@ var scenarios = []scenario{
 	{"events", measureEvents},
 	{"latency", measureLatency},
 	{"complete", measureCompletion},
+	{"log", measureLog},
 	{"verify", measureVerification},
 	{"tokens", measureTokens},
 	{"pgbench", measurePgbench},

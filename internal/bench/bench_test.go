@@ -84,6 +84,7 @@ func TestRunMeasuresEveryScenario(t *testing.T) {
 		"events":     {"bare net/http", "SQLite", "PostgreSQL"},
 		"latency":    {"bare net/http", "SQLite", "PostgreSQL", "fdatasync"},
 		"complete":   {"bare net/http", "SQLite", "PostgreSQL"},
+		"log":        {"SQLite", "PostgreSQL"},
 		"tokens":     {"bare net/http", "SQLite, first", "SQLite, fresh", "SQLite, reused", "PostgreSQL, first", "PostgreSQL, fresh", "PostgreSQL, reused"},
 		"verify":     {"bare net/http", "SQLite", "PostgreSQL"},
 		"pgbench":    {"PostgreSQL", "pgbench"},

@@ -48,6 +48,7 @@ func newFiller(r *records) (*filler, error) {
 
 // filled names what was written.
 type filled struct {
+	org      string // its slug
 	chains   []ledger.ChainID
 	receipts []ledger.ReceiptID
 	body     []byte // of the last receipt
