@@ -344,6 +344,8 @@ func visible(err error) error {
 		return fault.ErrNotFound
 	case errors.Is(err, store.ErrOutcomeUnknown):
 		return &cause{fault.Errorf(fault.CodeOutcomeUnknown, "it is not known whether this was stored: send the same request again"), err}
+	case errors.Is(err, store.ErrDamaged), errors.Is(err, store.ErrFull), errors.Is(err, store.ErrReadOnly): // trying again does not help
+		return &cause{fault.Errorf(fault.CodeUnavailable, "%s; nothing was stored", storageDetail(err)), err}
 	case errors.Is(err, store.ErrUnavailable):
 		return &cause{fault.Errorf(fault.CodeUnavailable, "the store cannot be reached right now and nothing was stored: try again"), err}
 	case errors.Is(err, ledger.ErrStateTampered):

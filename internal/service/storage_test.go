@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/service"
 	"countersign/internal/store"
 )
@@ -45,6 +47,28 @@ func (s *faultyStore) become(fault error, stuck chan struct{}) {
 func (s *faultyStore) Watch(ctx context.Context, _ func(uuid.UUID), _ func()) error {
 	<-ctx.Done()
 	return nil
+}
+
+// A caller reads what is wrong with a store if trying again does not help.
+func TestCallersReadWhatIsWrongWithAStore(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		code fault.Code
+		says string
+	}{
+		{fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrDamaged), fault.CodeUnavailable, "it is damaged; run countersign doctor; nothing was stored"},
+		{fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrFull), fault.CodeUnavailable, "make room; nothing was stored"},
+		{fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrReadOnly), fault.CodeUnavailable, "is read-only; nothing was stored"},
+		{fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrInputOutput), fault.CodeUnavailable, "nothing was stored: try again"},
+		{store.ErrUnavailable, fault.CodeUnavailable, "nothing was stored: try again"},
+		{fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, store.ErrFull), fault.CodeOutcomeUnknown, "send the same request again"},
+	} {
+		var shown *fault.Error
+		if err := service.Visible(test.err); !errors.As(err, &shown) || shown.Code != test.code || !strings.HasSuffix(shown.Message, test.says) {
+			t.Errorf("%v: %v, want %s, %q", test.err, err, test.code, test.says)
+		}
+	}
 }
 
 // A fault of the store shows within five seconds, with its kind, and so does its end, even if a
