@@ -218,7 +218,12 @@ class ScriptedCLI:
         return not self.closed
 
     async def end_input(self) -> None:
-        await self._queue.put(None)  # the CLI ends when its input does
+        self._ending = asyncio.create_task(self._end())
+
+    async def _end(self) -> None:
+        # The CLI ends when its input does, after the turn that it is in.
+        await asyncio.gather(*self.cli._turns, return_exceptions=True)
+        await self._queue.put(None)
 
 
 async def main(note: Path) -> None:
