@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from bodies import Around, unchanged
 from mcp_servers import Marks, client_of, friendly, is_error, text_of
 
 import countersign
@@ -13,9 +14,13 @@ from countersign.adapters.mcp import MCPAdapter
 __all__ = ["prepare"]
 
 
-def prepare(tools: Sequence[str], chain_name: str | None) -> Callable[[], Awaitable[Any]]:
+def prepare(
+    tools: Sequence[str], chain_name: str | None, around: Around = unchanged
+) -> Callable[[], Awaitable[Any]]:
     """A client that calls the tools in turn; without a chain's name, ungoverned."""
-    server = friendly(Marks())
+    marks = Marks()
+    marks.run = around(marks.run)  # type: ignore[method-assign]
+    server = friendly(marks)
     if chain_name is not None:
         MCPAdapter(chain_name=chain_name, agent_name="helper").install(server)
 

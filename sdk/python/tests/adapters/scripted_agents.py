@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from bodies import Around, unchanged
 from langchain.agents import create_agent
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
@@ -64,6 +65,10 @@ class ScriptedModel(BaseChatModel):
 class Marks(list[str]):
     """The names of the tools whose body ran, in order."""
 
+    def __init__(self, around: Around = unchanged) -> None:
+        super().__init__()
+        self._around = around
+
     def tool(self, name: str, body: Callable[[int], Any] | None = None) -> BaseTool:
         def run(n: int = 0) -> str:
             self.append(name)
@@ -72,7 +77,8 @@ class Marks(list[str]):
         async def arun(n: int = 0) -> str:
             return run(n)
 
-        return StructuredTool.from_function(run, arun, name=name, description=f"does {name}")
+        bodies = self._around(run), self._around(arun)
+        return StructuredTool.from_function(*bodies, name=name, description=f"does {name}")
 
     def tools(self, *names: str) -> list[BaseTool]:
         return [self.tool(name) for name in names]
