@@ -136,6 +136,7 @@ var packages = map[string]rule{
 		reason: "tests of the service and of its front ends start from it, so it knows no front end",
 	},
 	"browsertest": {
+		may:    []string{"nightly"},
 		reason: "it opens a browser and knows nothing of the pages",
 	},
 	"nightly": {
