@@ -99,7 +99,22 @@ func (a *Action) addFound(request *canon.Fields) {
 		}
 	}
 	f.RecordsModified = max(f.RecordsModified, found.Int("records_modified", 0, maxCount))
+	f.implyCategories()
 	request.Join(found)
+}
+
+// implyCategories adds the categories that other facts entail, as classification does. A client that
+// names an amount and forgets the category must not get past the thresholds.
+func (f *Facts) implyCategories() {
+	if f.Amount != nil || f.AmountUnusable {
+		f.Categories = insert(f.Categories, CategoryFinancial)
+	}
+	if f.RecordsModified > 0 {
+		f.Categories = insert(f.Categories, CategoryDataModification)
+	}
+	if len(f.ExternalDomains) > 0 {
+		f.Categories = insert(f.Categories, CategoryExternalCommunication)
+	}
 }
 
 // insert adds an element to a sorted list unless it is there already.

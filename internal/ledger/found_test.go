@@ -43,7 +43,19 @@ func TestFoundOnlyAdds(t *testing.T) {
 		},
 		"a domain behind a cut": {
 			`{"text":"a cut text"}`, `{"categories":["external_communication"],"external_domains":["evil.example"],"records_modified":3}`,
-			Facts{Categories: []string{"external_communication"}, ExternalDomains: []string{"evil.example"}, RecordsModified: 3},
+			Facts{Categories: []string{"data_modification", "external_communication"}, ExternalDomains: []string{"evil.example"}, RecordsModified: 3},
+		},
+		"an amount without its category": {
+			`{"tokens_purchase":"[REDACTED]"}`, `{"amount_usd":9000}`,
+			Facts{Categories: []string{"financial"}, Amount: amount(9000)},
+		},
+		"a domain without its category": {
+			`{"text":"a cut text"}`, `{"external_domains":["evil.example"]}`,
+			Facts{Categories: []string{"external_communication"}, ExternalDomains: []string{"evil.example"}},
+		},
+		"records without their category": {
+			`{"text":"a cut text"}`, `{"records_modified":3}`,
+			Facts{Categories: []string{"data_modification"}, RecordsModified: 3},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
