@@ -26,7 +26,7 @@ func (v Value) At(pointer string) (Value, bool) {
 		var found bool
 		switch v.Kind() {
 		case Object:
-			v, found = v.Get(pointerUnescapes.Replace(token))
+			v, found = v.member(token)
 		case Array:
 			v, found = v.item(token)
 		}
@@ -35,6 +35,16 @@ func (v Value) At(pointer string) (Value, bool) {
 		}
 	}
 	return v, true
+}
+
+// member refuses a tilde that escapes nothing: a place has one pointer, and those who compare pointers
+// as texts rely on it.
+func (v Value) member(token string) (Value, bool) {
+	name := pointerUnescapes.Replace(token)
+	if PointerToken(name) != token {
+		return Value{}, false
+	}
+	return v.Get(name)
 }
 
 func (v Value) item(token string) (Value, bool) {

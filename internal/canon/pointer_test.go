@@ -9,7 +9,7 @@ func TestAtFollowsPointers(t *testing.T) {
 	for pointer, want := range map[string]string{
 		"/foo": `["bar","baz"]`, "/foo/0": `"bar"`, "/foo/1": `"baz"`, "/": `0`, "/a~1b": `1`, "/c%d": `2`, "/m~0n": `8`, "/two words": `7`, "/~01": `9`, "/o//": `3`,
 		"foo": "", "/foo/2": "", "/foo/-": "", "/foo/-1": "", "/foo/+1": "", "/foo/01": "", "/foo/": "", "/foo/0/x": "", "/missing": "", "/a/b": "",
-		"/foo/99999999999999999999": "", "/o/x/y": "",
+		"/foo/99999999999999999999": "", "/o/x/y": "", "/m~n": "", "/~1": "", "/~": "", "/m~2n": "",
 	} {
 		found, ok := document.At(pointer)
 		if got := string(found.Append(nil)); ok != (want != "") || ok && got != want {

@@ -124,6 +124,7 @@ func TestRedactionsAreHeldToTheirMarkers(t *testing.T) {
 		`{"/a~1b~0c/01":` + digest + `}`:            {"/redactions/~1a~01b~00c~101"},
 		`{"/a~1b~0c/2":` + digest + `}`:             {"/redactions/~1a~01b~00c~12"},
 		`{"/a~1b~0c/-":` + digest + `}`:             {"/redactions/~1a~01b~00c~1-"},
+		`{"/a~1b~c/1":` + digest + `}`:              {"/redactions/~1a~01b~0c~11"},
 		`{"/card/x":` + digest + `}`:                {"/redactions/~1card~1x"},
 		`{"/card":"sha256:00"}`:                     {"/redactions/~1card"},
 		`{"/card":7}`:                               {"/redactions/~1card"},
