@@ -380,7 +380,10 @@ func (d Decision) Halted(k *KillSwitch) Decision {
 	if d.Outcome != Deny {
 		stop := killSwitchMatch(k)
 		d.explain(&stop)
-		d.Outcome = Deny
+		// It reads as Decide's own does: the switch is a rule that matched, and it is never in shadow.
+		d.Outcome, d.Mode, d.Shadow = Deny, Enforce, ""
+		d.Matched = slices.Concat(matchedRules([]Match{stop}, false), d.Matched)
+		d.Matched = d.Matched[:min(len(d.Matched), maxMatched)]
 	}
 	d.KillSwitchActive, d.PauseReason = true, k.Reason
 	return d

@@ -1,7 +1,11 @@
 package ledger
 
 import (
+	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"countersign/internal/fault"
 )
@@ -151,6 +155,39 @@ func TestHaltedEvents(t *testing.T) {
 		if d := &event.Decision; !d.KillSwitchActive || d.PauseReason != "stop" || (d.PolicyName == "own") != (outcome == Deny) {
 			t.Errorf("under the kill switch %s says %+v", status, event.Decision)
 		}
+	}
+}
+
+// A denial by the kill switch reads the same whether the action is new or was decided before, in a
+// trial run or by a person: it names the switch among the rules and is never in shadow. The rules
+// that matched before are still listed, and the record is not changed.
+func TestHaltedEventsReadAsNewOnes(t *testing.T) {
+	t.Parallel()
+	k := &KillSwitch{Active: true, Reason: "stop"}
+	q := question()
+	q.Org.Controls.KillSwitch = *k
+	fresh := Decide(BuiltinPolicy, q)
+	own := MatchedRule{Name: "own", Outcome: RequireApproval, Reason: "ask"}
+	for name, before := range map[string]Decision{
+		"allowed":        {Outcome: Allow, Source: SourceBackend, Mode: Enforce},
+		"on trial":       {Outcome: Allow, Source: SourceBackend, Mode: Shadow, Shadow: RequireApproval, Matched: []MatchedRule{own}},
+		"by a person":    {Outcome: Allow, Source: SourceHuman, Mode: Enforce, PolicyName: "own", Matched: []MatchedRule{own}},
+		"waiting":        {Outcome: RequireApproval, Source: SourceBackend, Mode: Enforce, PolicyName: "own", Matched: []MatchedRule{own}},
+		"by many a rule": {Outcome: Allow, Source: SourceBackend, Mode: Enforce, Matched: slices.Repeat([]MatchedRule{own}, maxMatched)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kept := slices.Clone(before.Matched)
+			want := fresh
+			want.PolicyVersion, want.Source = before.PolicyVersion, before.Source
+			want.Matched = slices.Concat(fresh.Matched, before.Matched)[:min(len(before.Matched)+1, maxMatched)]
+			if diff := cmp.Diff(want, before.Halted(k), cmpopts.IgnoreFields(Decision{}, "EstimatedCost")); diff != "" {
+				t.Errorf("(-decided now +halted):\n%s", diff)
+			}
+			if diff := cmp.Diff(kept, before.Matched); diff != "" {
+				t.Errorf("the earlier decision changed (-before +after):\n%s", diff)
+			}
+		})
 	}
 }
 
