@@ -270,10 +270,14 @@ def _resolved(known: PolicyDecision | None, approval: Mapping[str, Any]) -> Poli
         sequence=approval.get("sequence"),
         approval_id=approval.get("id"),
     )
+    # A rule can end the wait too, such as a new one or the chain's timeout: then it is the rule's
+    # decision, not a person's.
+    ruled = isinstance(told, Mapping) and told.get("decision_source") == "backend_evaluation"
     return replace(
         base,
         policy_decision=decision.policy_decision,
-        decision_source="human_approval",
+        policy_name=decision.policy_name or base.policy_name,
+        decision_source="backend_evaluation" if ruled else "human_approval",
         decision_reason=decision.decision_reason,
         kill_switch_active=decision.kill_switch_active,
         pause_reason=decision.pause_reason,

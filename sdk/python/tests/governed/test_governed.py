@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 import countersign
@@ -72,6 +75,53 @@ def test_an_approval_is_waited_for(server: Server, sync: bool, resolution: str) 
         assert result.decision is not None
         # What the person decided, and no advice of the rule that asked for it.
         assert str(result).endswith("was denied: a reviewer denied the action: seen")
+
+
+def overruled(server: Server, chain: countersign.Chain, meanwhile: Callable[[], Any]) -> Any:
+    """What a client is told that waits for a person, who approves too late."""
+    found: list[Any] = []
+
+    def work() -> None:
+        try:
+            with chain:
+                found.append(chain.record_agent_action_sync(*PAY, {"amount_usd": 9000}))
+        except Exception as error:
+            found.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    eventually(lambda: chain.id and undecided(server, chain.id))
+    (approval,) = undecided(server, chain.id)
+    meanwhile()
+    with pytest.raises(httpx.HTTPStatusError, match="409"):
+        server.post(f"/v1/approvals/{approval['id']}/approve", {})
+    worker.join(60)
+    (result,) = found
+    return result
+
+
+def test_a_rule_that_ends_a_wait_is_named(own_server: Server) -> None:
+    """The denial is the new rule's: neither the reviewer's nor that of the rule that asked."""
+    server = own_server
+    agent_config(server)
+    closed = {"name": "closed", "when": "true", "decision": "deny", "reason": "no more"}
+    error = overruled(
+        server,
+        countersign.Chain("asks"),
+        lambda: server.call("PUT", "/v1/policies", {"rules": [closed]}),
+    )
+    assert type(error) is countersign.ActionDeniedError
+    assert error.decision is not None
+    assert error.decision.policy_name == "closed"
+    assert error.decision.decision_source == "backend_evaluation"
+    assert "was denied by policy 'closed'" in str(error)
+
+
+def test_a_chain_that_runs_out_of_time_while_it_waits(server: Server) -> None:
+    """What was approved too late raises what a new action in such a chain does."""
+    agent_config(server, chain_timeout_seconds=0.5)
+    error = overruled(server, countersign.Chain("asks"), lambda: time.sleep(0.6))
+    assert type(error) is countersign.ChainTimeoutError
 
 
 def test_a_wait_is_resumed_under_the_same_step_key(server: Server) -> None:
