@@ -147,9 +147,21 @@ def test_the_address_of_the_command_line_serves_too(
         ({"cumulative_financial_threshold_usd": "x"}, "cumulative_financial_threshold_usd must"),
         ({"external_domains_allowlist": "a.com"}, "external_domains_allowlist must be a list"),
         ({"external_domains_allowlist": [""]}, r"external_domains_allowlist\[0\] must not be"),
+        ({"external_domains_allowlist": ["https://a.com"]}, r"allowlist\[0\] must be a domain"),
+        ({"external_domains_allowlist": ["a.com", "*.a.com"]}, r"allowlist\[1\] must be a domain"),
+        ({"external_domains_allowlist": ["a..com"]}, r"allowlist\[0\] must be a domain"),
+        ({"external_domains_allowlist": ["münchen.de"]}, r"allowlist\[0\] must be a domain"),
+        ({"external_domains_allowlist": ["a.com\n"]}, r"allowlist\[0\] must be a domain"),
+        ({"external_domains_allowlist": ["\u212a.com"]}, r"allowlist\[0\] must be a domain"),
         ({"high_risk_agents": "root"}, "high_risk_agents must be a list"),
+        ({"high_risk_agents": ["a\x00b"]}, r"high_risk_agents\[0\] must not contain"),
+        ({"high_risk_agents": ["\ud800"]}, r"high_risk_agents\[0\] must be valid Unicode"),
+        ({"environment": "a\nb"}, "environment must not contain control characters"),
         ({"default_approval_timeout_hours": 0}, "default_approval_timeout_hours must be"),
         ({"fallback_approvers": ["nobody"]}, r"fallback_approvers\[0\] must be an e-mail"),
+        ({"fallback_approvers": ["a@b@c.d"]}, r"fallback_approvers\[0\] must be an e-mail"),
+        ({"fallback_approvers": ["a,b@c.d"]}, r"fallback_approvers\[0\] must be an e-mail"),
+        ({"fallback_approvers": ["a@b..c"]}, r"fallback_approvers\[0\] must be an e-mail"),
         ({"sensitive_field_patterns": "x"}, "sensitive_field_patterns must be a list"),
         ({"sensitive_value_patterns": [1]}, r"sensitive_value_patterns\[0\] must be a string"),
         ({"max_payload_string_length": 0}, "max_payload_string_length must be"),
@@ -164,6 +176,11 @@ def test_a_wrong_parameter_is_named(settings: dict[str, Any], says: str) -> None
     key = settings.get("api_key")
     if isinstance(key, str):
         assert key.strip() not in "".join(traceback.format_exception(refused.value)[-1])
+
+
+def test_domains_are_sent_as_the_service_spells_them() -> None:
+    config = countersign.init(KEY, external_domains_allowlist=["Example.COM", "a_b.example.org."])
+    assert config.external_domains_allowlist == ("example.com", "a_b.example.org")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]:9", "127.8.8.8"])

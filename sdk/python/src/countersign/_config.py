@@ -93,7 +93,7 @@ class ChainConfig:
             "api_key": key
             if isinstance(key, SecretStr)
             else parse_api_key(check.text("api_key", key, 500)),
-            "environment": check.text("environment", self.environment, 200),
+            "environment": check.label("environment", self.environment, 200),
             "backend_url": check.url("backend_url", self.backend_url),
             "backend_timeout_seconds": check.number(
                 "backend_timeout_seconds", self.backend_timeout_seconds, 0.001, 3600
@@ -111,8 +111,8 @@ class ChainConfig:
                 0,
                 1e15,
             ),
-            "external_domains_allowlist": check.texts(
-                "external_domains_allowlist", self.external_domains_allowlist, 1000, 253
+            "external_domains_allowlist": check.domains(
+                "external_domains_allowlist", self.external_domains_allowlist
             ),
             "high_risk_agents": check.texts("high_risk_agents", self.high_risk_agents, 1000, 200),
             "default_approval_timeout_hours": check.number(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -13,6 +14,12 @@ from urllib.parse import urlsplit
 from countersign.exceptions import ConfigurationError
 
 _N = TypeVar("_N", bound=float)
+# What the service accepts. It would refuse anything else only when the first chain is opened.
+_DOMAIN = re.compile(
+    r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NOT_IN_ADDRESSES = re.compile(r"[\s\x00-\x1f\x7f,;<>()\"\\]|\.\.")
 
 
 def text(name: str, value: Any, longest: int) -> str:
@@ -22,7 +29,15 @@ def text(name: str, value: Any, longest: int) -> str:
         raise ConfigurationError(f"{name} must not be empty")
     if len(value) > longest:
         raise ConfigurationError(f"{name} must be at most {longest} characters long")
-    return value
+    if "\x00" in value:
+        raise ConfigurationError(f"{name} must not contain the character U+0000")
+    return opaque(name, value)
+
+
+def label(name: str, value: Any, longest: int) -> str:
+    if _CONTROL.search(text(name, value, longest)):
+        raise ConfigurationError(f"{name} must not contain control characters")
+    return str(value)
 
 
 def opaque(name: str, value: Any) -> str:
@@ -48,11 +63,24 @@ def texts(name: str, value: Any, most: int, longest: int) -> tuple[str, ...] | N
     return tuple(text(f"{name}[{i}]", item, longest) for i, item in enumerate(items))
 
 
+def domains(name: str, value: Any) -> tuple[str, ...] | None:
+    """Return domains in the spelling that the service compares."""
+    given = texts(name, value, 1000, 254)
+    if given is None:
+        return None
+    spelled = tuple(domain.lower().removesuffix(".") for domain in given)
+    for i, domain in enumerate(spelled):
+        # Lower case turns some letters of other scripts into Latin ones.
+        if not given[i].isascii() or len(domain) > 253 or not _DOMAIN.fullmatch(domain):
+            raise ConfigurationError(f"{name}[{i}] must be a domain, such as example.com")
+    return spelled
+
+
 def addresses(name: str, value: Any) -> tuple[str, ...] | None:
     given = texts(name, value, 20, 254)
     for i, address in enumerate(given or ()):
-        local, at, domain = address.rpartition("@")
-        if not (local and at and domain) or any(c.isspace() for c in address):
+        local, at, domain = address.partition("@")
+        if not (local and at and domain) or "@" in domain or _NOT_IN_ADDRESSES.search(address):
             raise ConfigurationError(f"{name}[{i}] must be an e-mail address")
     return given
 
