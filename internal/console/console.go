@@ -121,6 +121,9 @@ func (c *Console) Handler() http.Handler {
 			allowed[route.pattern] += ", "
 		}
 		allowed[route.pattern] += route.method
+		if route.method == http.MethodGet { // the mux serves HEAD with it
+			allowed[route.pattern] += ", " + http.MethodHead
+		}
 	}
 	for pattern, methods := range allowed {
 		mux.Handle(pattern, c.serve(wrongMethod(pattern, methods)))

@@ -132,6 +132,7 @@ func (a *API) byMethod(pattern string, operations []Route) http.Handler {
 	}
 	if get := handlers[http.MethodGet]; get != nil {
 		handlers[http.MethodHead] = get
+		methods = append(methods, http.MethodHead)
 	}
 	other := a.serve(wrongMethod(pattern, strings.Join(methods, ", ")))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -158,12 +158,15 @@ func TestBadIDs(t *testing.T) {
 }
 
 // A method that a route does not serve is answered 405 with the methods that it does
-// serve.
+// serve, HEAD with every GET.
 func TestWrongMethods(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		methods := make(map[string][]string)
 		for _, route := range s.api.Routes() {
 			methods[route.Pattern] = append(methods[route.Pattern], route.Method)
+			if route.Method == http.MethodGet {
+				methods[route.Pattern] = append(methods[route.Pattern], http.MethodHead)
+			}
 		}
 		for pattern, allowed := range methods {
 			path := unknownFixture.Replace(strings.NewReplacer("{asset}", "docs.js", "{name...}", "policies").Replace(pattern))
