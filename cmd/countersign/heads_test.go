@@ -305,6 +305,7 @@ func TestIdentityThatWasTamperedWith(t *testing.T) {
 		}
 
 		s.exec(t, "DELETE FROM ledger_identity")
+		refuse(t, cli.ExitFailed, "the id of the ledger was deleted", s.args("audit")...)
 		server = start(t, s.flags...)
 		server.client(admin.key).seal(t)
 		server.stop(t)

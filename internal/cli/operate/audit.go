@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/cli"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -54,8 +56,11 @@ func (c *AuditCommand) Run(p *cli.Process) (err error) {
 		return cli.Inconclusive(err)
 	}
 	result.Ledger = stored
-	if err != nil {
+	switch {
+	case err != nil:
 		result.add(brokenLine("", err.Error()))
+	case stored == nil && o.Heads != nil && o.Heads.Ledger() != uuid.Nil:
+		result.add(brokenLine("", "the id of the ledger was deleted from the database: the next server to start writes it again"))
 	}
 	for _, org := range orgs {
 		result.add(c.audit(p, o, org))
