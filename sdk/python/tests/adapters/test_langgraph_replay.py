@@ -164,6 +164,67 @@ def test_a_run_that_begins_at_an_old_checkpoint_is_a_new_chain(office: Office) -
     assert statuses(office, "forked") == ["completed"] * 2
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_going_back_to_an_old_checkpoint_is_no_permission(office: Office, is_async: bool) -> None:
+    """A run that still waits for its user is sent back to a question that was answered already.
+    What it does from there on is done once more: each body has a record and an approval of its
+    own, and a call that resumes that run finds them."""
+    marks = Marks()
+    asked, after = marks.tool("asked_tool"), marks.tool("asked_after")
+
+    def first(state: Any) -> Any:
+        asked.invoke({"n": 1})
+        interrupt("the first?")
+        after.invoke({"n": 2})
+        return {}
+
+    def second(state: Any) -> Any:
+        interrupt("the second?")
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("first", first)
+    builder.add_node("second", second)
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "second")
+    graph = govern(builder.compile(checkpointer=InMemorySaver()), f"sent back {is_async}")
+
+    def call(given: Any, config: Any = THREAD) -> Any:
+        if is_async:
+            return asyncio.run(graph.ainvoke(given, config))
+        return graph.invoke(given, config)
+
+    approving(office, lambda: call(QUESTION))
+    approving(office, lambda: call(Command(resume=1)))
+    newest = graph.get_state(THREAD)
+    assert newest.next == ("second",)
+    answered = next(s for s in graph.get_state_history(THREAD) if s.next == ("first",))
+    marks.clear()
+    with ThreadPoolExecutor(1) as pool:
+        back = pool.submit(call, Command(resume=2), answered.config)
+        office.decide("approve")
+        office.decide("approve")
+        back.result(60)
+    assert marks == ["asked_tool", "asked_after"]
+    call(Command(resume=3))
+    (chain,) = office.chains(f"sent back {is_async}")
+    assert chain["status"] == "completed"
+    assert calls(office, f"sent back {is_async}") == [
+        ["first: tool_call asked_tool", "first: tool_call asked_after"] * 2
+    ]
+
+
+def test_the_newest_checkpoint_may_be_named(office: Office) -> None:
+    """Resuming with the configuration that ``get_state`` returns is resuming: nobody is asked
+    again."""
+    marks = Marks()
+    graph = govern(pausing(marks, "asked_tool", "look_up"), "named")
+    approving(office, lambda: graph.invoke(QUESTION, THREAD))
+    graph.invoke(Command(resume=2), graph.get_state(THREAD).config)
+    assert calls(office, "named")[0].count("one: tool_call asked_tool") == 1
+    assert statuses(office, "named") == ["completed"]
+
+
 def test_a_governed_graph_in_one_that_is_not_goes_on_in_its_chain(office: Office) -> None:
     inner = pausing(Marks(), "look_up")
     inner.checkpointer = None

@@ -72,8 +72,8 @@ class CallSite:
 class CallSites:
     """The places of one run, by the identifiers that the framework gives to its calls."""
 
-    def __init__(self, agent: str, parent_agent: str | None) -> None:
-        self._root = CallSite("", agent, parent_agent, outermost=True)
+    def __init__(self, agent: str, parent_agent: str | None, step: str = "") -> None:
+        self._root = CallSite("", agent, parent_agent, step, outermost=True)
         self._sites: dict[UUID, CallSite] = {}
 
     def enter(

@@ -102,7 +102,7 @@ class Governor(BaseCallbackHandler):
 
     def __init__(self, run: Run, agent_name: str, parent_agent_name: str | None = None) -> None:
         self.run = run
-        self._call_sites = CallSites(agent_name, parent_agent_name)
+        self._call_sites = CallSites(agent_name, parent_agent_name, run.branch)
         self._calls: dict[UUID, Step] = {}
         self._released: dict[UUID, PolicyDecision] = {}
         self._around: dict[UUID, UUID | None] = {}

@@ -90,6 +90,7 @@ class Run(ChainScope):
         self._lock = threading.Lock()
         # How many events the chain had when this run began: a run that is resumed has some.
         self._before = getattr(chain, "recorded_before", 0)
+        self.branch: str = getattr(chain, "branch", "")
 
     def check(self) -> None:
         """Raise if the run was denied, is over or is another process's. Every hook calls it before
@@ -189,7 +190,7 @@ class Run(ChainScope):
         this one counts anew, and finds the records."""
         with self._lock:
             nth = self._attempts[key] = self._attempts.get(key, 0) + 1
-        return step_key(key, nth)
+        return step_key(self.branch, key, nth) if self.branch else step_key(key, nth)
 
     def _attempt(self, step: Step) -> Step:
         return step if step.key is None else replace(step, key=self.attempt(step.key))

@@ -202,6 +202,8 @@ class SavedChain:
     opening: Mapping[str, Any] | None = None
     """What was sent to open it. Sent again, it finds the chain, whatever has changed since: the
     settings, the metadata, the key's secret."""
+    branch: str = ""
+    """Tells the steps of a run that went back to an earlier one from those that it does again."""
 
 
 class RunChain(Chain):
@@ -222,6 +224,7 @@ class RunChain(Chain):
         super().__init__(name, metadata=metadata)
         self._earlier = earlier
         self.key = earlier.key if earlier else new_key()
+        self.branch = earlier.branch if earlier else ""
         self.recorded_before = 0
         """How many events it had when it was opened here."""
         self._metadata = metadata
@@ -231,7 +234,7 @@ class RunChain(Chain):
     @property
     def saved(self) -> SavedChain:
         """What a later run needs to go on in this chain."""
-        return SavedChain(self.key, self.id, self._opening)
+        return SavedChain(self.key, self.id, self._opening, self.branch)
 
     def replacement(self) -> RunChain:
         """Another chain with the same name and metadata."""

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from countersign._action import new_key
 from countersign.adapters._shared import RunChain, SavedChain, missing_extra, step_key
 
 try:
@@ -39,6 +41,7 @@ G = TypeVar("G", bound="Pregel[Any, Any, Any, Any]")
 
 _KEY = "countersign_run"
 _CHAIN = "countersign_chain"
+_CHECKPOINT = "checkpoint_id"
 
 
 def govern(
@@ -87,7 +90,9 @@ class GraphGovernance(Governance):
 
     def configured(self, config: RunnableConfig, chain: RunChain) -> RunnableConfig:
         opened = chain.saved
-        kept = json.dumps({"id": opened.chain_id, "opening": opened.opening}, default=str)
+        kept = json.dumps(
+            {"id": opened.chain_id, "opening": opened.opening, "branch": opened.branch}, default=str
+        )
         return merge_configs(config, {"metadata": {_KEY: opened.key, _CHAIN: kept}})
 
     def unfinished(self, runnable: Any, config: Any) -> SavedChain | None:
@@ -96,7 +101,10 @@ class GraphGovernance(Governance):
             return SavedChain(key)
         if not _is_resumable(graph, config):
             return None
-        return _earlier(graph.get_state(ensure_config(config)))
+        earlier = _earlier(graph.get_state(ensure_config(config)))
+        if earlier is not None and (given := _configurable(graph, config).get(_CHECKPOINT)):
+            return _as_branch(earlier, given, graph.get_state(_newest(graph, config)))
+        return earlier
 
     async def unfinished_async(self, runnable: Any, config: Any) -> SavedChain | None:
         graph = self._graph or runnable
@@ -104,7 +112,10 @@ class GraphGovernance(Governance):
             return SavedChain(key)
         if not _is_resumable(graph, config):
             return None
-        return _earlier(await graph.aget_state(ensure_config(config)))
+        earlier = _earlier(await graph.aget_state(ensure_config(config)))
+        if earlier is not None and (given := _configurable(graph, config).get(_CHECKPOINT)):
+            return _as_branch(earlier, given, await graph.aget_state(_newest(graph, config)))
+        return earlier
 
     def is_paused(self, runnable: Any, config: Any) -> bool:
         graph = self._graph or runnable
@@ -135,7 +146,7 @@ def _newest(graph: Any, config: Any) -> RunnableConfig:
     kept = {
         name: value
         for name, value in _configurable(graph, config).items()
-        if name not in ("checkpoint_id", "checkpoint_map")
+        if name not in (_CHECKPOINT, "checkpoint_map")
     }
     return {"configurable": kept}
 
@@ -148,9 +159,18 @@ def _earlier(snapshot: Any) -> SavedChain | None:
         return None
     try:
         opened = json.loads(kept.get(_CHAIN) or "{}")
-        return SavedChain(key, opened.get("id"), opened.get("opening"))
+        branch = str(opened.get("branch") or "")
+        return SavedChain(key, opened.get("id"), opened.get("opening"), branch)
     except (AttributeError, TypeError, ValueError):
         return SavedChain(key)
+
+
+def _as_branch(earlier: SavedChain, checkpoint: str, newest: Any) -> SavedChain:
+    """The chain for a run that begins at a checkpoint which its caller has named. What the graph
+    did after an old one is done once more, and is not what was approved then."""
+    if newest.config["configurable"].get(_CHECKPOINT) == checkpoint:
+        return earlier
+    return replace(earlier, branch=new_key())
 
 
 def _key_in_parent(config: Any) -> str | None:
