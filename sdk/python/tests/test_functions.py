@@ -392,6 +392,49 @@ def test_a_subclass_inherits_governed_methods(fake: FakeService) -> None:
     assert fake.events[0]["payload"] == {"amount": 4, "currency": "USD"}
 
 
+@pytest.mark.parametrize("kind", ["cached", "partial", "dispatched", "decorated"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_methods_that_are_no_functions(fake: FakeService, kind: str, inside: bool) -> None:
+    """A class governs such a method if the function inside is governed, and is refused otherwise:
+    no public method of it runs without a record."""
+    configure(fake)
+
+    def spend(self: Any, amount: int) -> None:
+        RAN.append(amount)
+
+    function = governed(spend) if inside else spend
+    methods: dict[str, Any] = {
+        "cached": functools.lru_cache(function),
+        "partial": functools.partialmethod(function, amount=7),
+        "dispatched": functools.singledispatchmethod(function),
+        "decorated": _Method(function),
+    }
+    owner = type("Owner", (), {"spend": methods[kind], "look": lambda self: None})
+    if not inside:
+        with pytest.raises(countersign.ConfigurationError, match=r"Owner\.spend"):
+            governed(owner)
+        return
+    made: Any = governed(owner)()
+    with governed_run():
+        made.spend() if kind == "partial" else made.spend(7)
+    assert RAN == [7]
+    assert [event["action_name"] for event in fake.events] == ["spend"]
+
+
+class _Method:
+    """What a decorator makes that is a class."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return functools.partial(self, instance)
+
+
 # -- the real service ----------------------------------------------------------------------
 
 

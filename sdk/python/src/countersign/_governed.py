@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, cast, overload
 
@@ -164,6 +164,11 @@ class Governed:
         if self._name is not None:
             raise ConfigurationError("a class has several actions: do not pass name")
         methods = _methods(owner)
+        for name in _unseen_methods(owner):
+            raise ConfigurationError(
+                f"{owner.__name__}.{name} is a {type(vars(owner)[name]).__name__} and would not be "
+                "governed: decorate the function inside it"
+            )
         for name, member in methods.items():
             if not _is_governed(member):
                 setattr(owner, name, self._wrap(member))
@@ -289,6 +294,24 @@ def _methods(owner: type) -> dict[str, Any]:
         for name, member in vars(owner).items()
         if (name == "__call__" or not name.startswith("_")) and _is_method(member)
     }
+
+
+def _unseen_methods(owner: type) -> Iterator[str]:
+    """Yield the names of public methods that are no plain functions, such as cached ones, and
+    whose function is not governed."""
+    for name, member in vars(owner).items():
+        if name.startswith("_") or _is_method(member) or inspect.isclass(member):
+            continue
+        if isinstance(member, functools.singledispatchmethod):
+            functions = list(member.dispatcher.registry.values())
+        elif isinstance(member, functools.partialmethod):
+            functions = [member.func]
+        elif callable(member) and hasattr(type(member), "__get__"):
+            functions = [getattr(member, "__wrapped__", member)]
+        else:
+            continue
+        if not all(map(_is_governed, functions)):
+            yield name
 
 
 def _is_method(member: Any) -> bool:
