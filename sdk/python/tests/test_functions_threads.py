@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,27 @@ def test_calls_belong_to_the_chain_that_is_open_around_them(fake: FakeService) -
     ]
     assert {event["agent_name"] for event in fake.events} == {"inner", "outer"}
     assert RAN == [1, 2, 3, 5]
+
+
+def test_a_run_inside_of_another_names_its_agent(fake: FakeService) -> None:
+    """Its calls are its agent's, in the chain of the run around it, and its denial ends both."""
+    configure(fake)
+    with pytest.raises(countersign.ActionDeniedError) as caught, governed_run("outer") as outer:
+        pay(1)
+        with pytest.raises(countersign.ActionDeniedError) as inner:
+            with governed_run(agent="payer") as run:
+                pay(2)
+                fake.script("deny")
+                with contextlib.suppress(countersign.ActionDeniedError):
+                    pay(3)
+            raise AssertionError("the inner run did not raise")
+        assert run.denial is outer.denial is inner.value
+        with contextlib.suppress(countersign.ActionDeniedError):
+            pay(4)
+    assert caught.value is inner.value
+    assert [event["agent_name"] for event in fake.events] == ["outer", "payer", "payer"]
+    assert len(fake.chains) == 1
+    assert RAN == [1, 2]
 
 
 def test_two_runs_at_once_keep_their_calls_apart(fake: FakeService) -> None:

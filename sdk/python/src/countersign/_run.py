@@ -40,6 +40,8 @@ class GovernedRun(ChainScope):
     def denial(self) -> Exception | None:
         """The error that ended the run: the first denial, stop or failure to record. No governed
         call runs after it."""
+        if self._denial is None and isinstance(self._outer, GovernedRun):
+            return self._outer.denial
         return self._denial
 
     @property
@@ -69,9 +71,10 @@ class GovernedRun(ChainScope):
     def _final_error(self, error: BaseException | None) -> BaseException | None:
         """Return the error that the run ends with: its denial, even if the code inside caught it.
         A cancellation or another ``BaseException`` is kept."""
-        if self._denial is None or (error is not None and not isinstance(error, Exception)):
+        denial = self.denial
+        if denial is None or (error is not None and not isinstance(error, Exception)):
             return error
-        return self._denial
+        return denial
 
 
 def governed_run(
@@ -170,7 +173,7 @@ class RunContext:
         if self._run is not None:
             raise RuntimeError("a run can be entered once; call governed_run() for each run")
         around = current_scope()
-        if isinstance(around, GovernedRun):
+        if isinstance(around, GovernedRun) and self._agent in (None, around.agent):
             run = around
         elif isinstance(around, ChainScope):
             run = GovernedRun(around.chain, self._agent, around)
