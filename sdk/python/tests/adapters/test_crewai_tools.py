@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -108,6 +110,28 @@ def test_a_tool_that_another_tool_runs_is_governed(
         ("plain", {"amount": 3}, "succeeded"),
         ("denied_wipe", {"amount": 3}, None),
     ]
+
+
+def test_what_a_tool_has_done_in_a_thread_is_its_agents(office: Office, chain_name: str) -> None:
+    """A thread that a tool starts acts for the agent of the tool: rules about the agent apply."""
+    marks = Marks()
+    plain, _, _ = marks.tools()
+
+    @tool("deputy")
+    def deputy() -> str:
+        """Has threads do it."""
+        with ThreadPoolExecutor() as pool:
+            pool.submit(plain.run, amount=1).result(60)
+        thread = threading.Thread(target=plain.run, kwargs={"amount": 2})
+        thread.start()
+        thread.join(60)
+        return "fine"
+
+    govern(crew_with(deputy, lines=[[("deputy", {})]]), chain_name).kickoff()
+    assert marks == ["plain 1", "plain 2"]
+    (chain,) = office.chains(chain_name)
+    story = [told for told in office.story(chain["id"]) if "tool_call" in told]
+    assert story == ["clerk: tool_call deputy"] + ["clerk: tool_call plain"] * 2
 
 
 def test_a_tool_that_runs_itself_is_recorded_each_time(office: Office, chain_name: str) -> None:

@@ -21,6 +21,7 @@ from crewai import BaseLLM
 from crewai.agents.agent_builder.base_agent import BaseAgent
 from crewai.hooks.dispatch import HookAborted
 
+from countersign._scope import inherit_in_threads
 from countersign.adapters._content import prompt_payload
 from countersign.adapters._crewai_tools import (
     GATES,
@@ -79,6 +80,7 @@ def _name(role: Any) -> str:
 
 def govern_loaded_classes() -> None:
     """Wrap the methods of every class of models, tools and agents that is loaded."""
+    inherit_in_threads(_ASSIGNMENTS)
     with _lock:
         for model in _subclasses(BaseLLM):
             _wrap(model, "call", _model_call)
