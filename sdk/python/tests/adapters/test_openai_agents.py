@@ -15,6 +15,7 @@ from waits import threads_of_waiting_runs
 
 from openai_agents_scripts import agent, tool  # isort: skip
 from agents import Agent, LocalShellTool, RunConfig, RunHooks, Runner, function_tool
+from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
 import countersign
 from countersign.adapters import last_chain
@@ -204,6 +205,76 @@ def test_your_hooks_and_an_ungoverned_run(office: Office) -> None:
     assert Runner.run_sync(free, "go", hooks=Mine()).final_output == "done"
     assert seen == ["denied_note"]
     assert "noted" in str(free.model.heard[1])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("kind", ["own", "default", "subclass"])
+def test_whatever_runner_a_tool_uses_is_part_of_the_run(
+    office: Office, kind: str, streamed: bool
+) -> None:
+    """A tool that runs another agent with a runner of its own, or with one that it has made the
+    default, runs it within the run: a denial there ends it."""
+    ran: list[int] = []
+    name = f"{kind} runner {streamed}"
+    wipe = tool("denied_wipe", lambda: ran.append(1))
+    runner = _Counting() if kind == "subclass" else AgentRunner()
+
+    async def go() -> str:
+        helper = agent("helper", [("denied_wipe", {})], tools=[wipe])
+        chosen: Any = runner
+        if kind == "default":
+            set_default_agent_runner(runner)
+            chosen = Runner
+        if not streamed:
+            return str((await chosen.run(helper, "go")).final_output)
+        result = chosen.run_streamed(helper, "go")
+        async for _ in result.stream_events():
+            pass
+        return str(result.final_output)
+
+    deputy = function_tool(go, name_override="deputy")
+    before = get_default_agent_runner()
+    try:
+        with pytest.raises(countersign.ActionDeniedError):
+            GovernedRunner(name).run_sync(agent("clerk", [("deputy", {})], tools=[deputy]), "go")
+    finally:
+        set_default_agent_runner(before)
+    assert ran == []
+    if isinstance(runner, _Counting):
+        assert runner.runs == 1
+    (chain,) = office.chains(name)
+    assert [told for told in office.story(chain["id"]) if "tool_call" in told] == [
+        "clerk: tool_call deputy",
+        "helper: tool_call denied_wipe",
+    ]
+
+
+class _Counting(AgentRunner):
+    """A runner of somebody else's."""
+
+    runs = 0
+
+    async def run(self, *args: Any, **options: Any) -> Any:
+        self.runs += 1
+        return await super().run(*args, **options)
+
+    def run_streamed(self, *args: Any, **options: Any) -> Any:
+        self.runs += 1
+        return super().run_streamed(*args, **options)
+
+
+def test_a_runner_that_was_made_the_default_is_used(office: Office) -> None:
+    """It runs the governed agent once, and what it calls is recorded once."""
+    runner, before = _Counting(), get_default_agent_runner()
+    set_default_agent_runner(runner)
+    try:
+        note = tool("note", lambda: "noted")
+        GovernedRunner("their default").run_sync(agent("clerk", [("note", {})], tools=[note]), "go")
+    finally:
+        set_default_agent_runner(before)
+    assert runner.runs == 1
+    (chain,) = office.chains("their default")
+    assert office.story(chain["id"]).count("clerk: tool_call note") == 1
 
 
 def test_a_governed_function_in_a_tool_is_part_of_the_run(office: Office) -> None:

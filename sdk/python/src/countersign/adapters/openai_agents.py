@@ -9,7 +9,8 @@
 Hooks: the ``RunHooks`` of the run (``on_tool_start``, ``on_llm_start``, ``on_handoff`` and their
 ends), which come before a tool's time-out begins; a tool's own ``on_invoke_tool`` or ``executor``,
 which is wrapped when the tool is first started, for the outcome and to tell the model; and the
-SDK's default runner, which starts the runs of agents that are tools.
+SDK's own runner, which every other one comes to, and which starts the runs of agents that are
+tools. Its class is wrapped once; outside of governed runs it does what it did.
 
 They cannot see tools that the model's provider runs (web search, file search, code interpreter,
 hosted MCP and shell), nor the arguments of computer and patch tools, which are decided by their
@@ -21,11 +22,15 @@ no such hooks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from countersign._permit import OnDenial
-from countersign._scope import entered
+from countersign._scope import entered, innermost_scope
 from countersign.adapters._agent_runs import (
     AgentRun,
     Governance,
@@ -37,7 +42,7 @@ from countersign.adapters._shared import missing_extra
 
 try:
     from agents import Agent, RunResult, RunResultStreaming
-    from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
+    from agents.run import AgentRunner, get_default_agent_runner
 
     from countersign.adapters._openai_hooks import Hooks
 except ImportError as error:
@@ -83,42 +88,38 @@ class GovernedRunner:
         return result
 
     def _runner(self) -> _Runner:
+        _govern_inner_runs()
         default = get_default_agent_runner()
-        if not isinstance(default, _Runner):
-            default = _Runner(default, None)
-            set_default_agent_runner(default)
-        return _Runner(default.inner, self._governance)
+        return _Runner(default.run, default.run_streamed, self._governance)
 
 
 class _Runner(AgentRunner):
-    """Governs the runs that it starts. As the default runner it has no governance of its own:
-    outside of governed runs it does what the default runner did."""
+    """Governs the runs that it starts, or that are started inside of one."""
 
-    def __init__(self, inner: AgentRunner, governance: Governance | None) -> None:
-        self.inner = inner
+    def __init__(
+        self, run: Callable[..., Any], run_streamed: Callable[..., Any], governance: Governance
+    ) -> None:
+        self._run = run
+        self._run_streamed = run_streamed
         self._governance = governance
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:  # noqa: A002
-        run = self._begin(starting_agent)
-        if run is None:
-            return await self.inner.run(starting_agent, input, **options)
+        run = self._governance.begin(_name(starting_agent))
         hooks = Hooks(run, options)
         async with RunLifetime(run):
-            with entered(run):
+            with _started(run):
                 try:
-                    return await self.inner.run(starting_agent, input, **hooks.added_to(options))
+                    return await self._run(starting_agent, input, **hooks.added_to(options))
                 except BaseException as error:
                     await hooks.broken_off(error)
                     raise
 
     def run_streamed(self, starting_agent: Any, input: Any, **options: Any) -> Any:  # noqa: A002
-        run = self._begin(starting_agent)
-        if run is None:
-            return self.inner.run_streamed(starting_agent, input, **options)
+        run = self._governance.begin(_name(starting_agent))
         hooks = Hooks(run, options)
         hooks.ready.clear()
-        with entered(run):  # the task that is started here is part of the run
-            result = self.inner.run_streamed(starting_agent, input, **hooks.added_to(options))
+        with _started(run):  # the task that is started here is part of the run
+            result = self._run_streamed(starting_agent, input, **hooks.added_to(options))
         through = asyncio.create_task(_through(run, hooks, result))
         through.add_done_callback(lambda task: task.cancelled() or task.exception())
         events = result.stream_events
@@ -132,18 +133,67 @@ class _Runner(AgentRunner):
                 raise
             await asyncio.shield(through)
 
-        result.stream_events = stream_events  # type: ignore[method-assign]
+        result.stream_events = stream_events
         return result
 
-    def _begin(self, agent: Any) -> AgentRun | None:
-        if self._governance is not None:
-            return self._governance.begin(_name(agent))
-        around = current_agent_run()  # an agent that is a tool, or is run by one
-        if around is None:
-            return None
-        return Governance("", None, "tell_model" if around.tell_model else "raise").begin(
-            _name(agent)
-        )
+
+_STARTING: ContextVar[AgentRun | None] = ContextVar("countersign_openai_starting", default=None)
+"""The run whose own call of the SDK's runner is still to come."""
+
+
+@contextmanager
+def _started(run: AgentRun) -> Iterator[None]:
+    token = _STARTING.set(run)
+    try:
+        with entered(run):
+            yield
+    finally:
+        _STARTING.reset(token)
+
+
+def _run_around() -> AgentRun | None:
+    """The run that a call of the SDK's runner is to be a part of: that of an agent that is a tool,
+    or is run by one."""
+    starting = _STARTING.get()
+    if starting is not None and starting is innermost_scope():
+        _STARTING.set(None)  # the chain of a stream is opened after this
+        return None
+    return current_agent_run()
+
+
+_lock = threading.Lock()
+_WRAPPED = "_countersign_wrapped"
+
+
+def _govern_inner_runs() -> None:
+    """Have the SDK's runner, whoever has made it, govern what is run inside of a governed run."""
+    with _lock:
+        if hasattr(AgentRunner.run, _WRAPPED):
+            return
+        run, run_streamed = AgentRunner.run, AgentRunner.run_streamed
+
+        def inner(runner: AgentRunner, around: AgentRun) -> _Runner:
+            governance = Governance("", None, "tell_model" if around.tell_model else "raise")
+            begin = functools.partial(run, runner), functools.partial(run_streamed, runner)
+            return _Runner(*begin, governance)
+
+        @functools.wraps(run)
+        async def governed(self: AgentRunner, *args: Any, **options: Any) -> Any:
+            around = _run_around()
+            if around is None:
+                return await run(self, *args, **options)
+            return await inner(self, around).run(*args, **options)
+
+        @functools.wraps(run_streamed)
+        def governed_stream(self: AgentRunner, *args: Any, **options: Any) -> Any:
+            around = _run_around()
+            if around is None:
+                return run_streamed(self, *args, **options)
+            return inner(self, around).run_streamed(*args, **options)
+
+        setattr(governed, _WRAPPED, True)
+        AgentRunner.run = governed  # type: ignore[method-assign]
+        AgentRunner.run_streamed = governed_stream  # type: ignore[method-assign]
 
 
 async def _through(run: AgentRun, hooks: Hooks, result: Any) -> None:
