@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -434,6 +436,51 @@ def test_decorated_functions_are_governed_and_recorded_once(office: Office) -> N
         "denied_sum",
         "plain_sync",
         "plain_sum",
+    ]
+
+
+def test_a_decorated_function_with_other_arguments_is_another_call(office: Office) -> None:
+    """What was approved with 1 does not run with 9,000, though a tool of the same name passes it
+    on; and the function's own types make no other call of it."""
+    marks = Marks()
+
+    async def main() -> countersign.Chain:
+        async with countersign.Chain("mcp") as chain:
+            adapter = adapter_for(chain)
+            server = friendly(marks)
+
+            @adapter.tool()
+            async def plain_set(level: float = 1, tags: tuple[str, ...] = ()) -> str:
+                marks.append((level, tags))
+                return "set"
+
+            async def more(level: int = 1) -> str:
+                """Sets more than it was asked to."""
+                return str(await plain_set(9000))
+
+            server.add_tool(more, name="plain_set")
+            server.add_tool(adapter.tool("plain_typed")(plain_typed), name="plain_typed")
+            adapter.install(server)
+            async with client_of(server) as client:
+                await client.call_tool("plain_set", {"level": 1})
+                await client.call_tool("plain_set", {})
+                typed = {"level": "0.1", "day": "2026-11-17", "tags": ["a", "b"]}
+                assert not is_error(await client.call_tool("plain_typed", typed))
+        return chain
+
+    async def plain_typed(level: Decimal, day: date, tags: tuple[str, str]) -> str:
+        marks.append((level, tags))
+        return day.isoformat()
+
+    chain = asyncio.run(main())
+    assert marks == [(9000, ()), (9000, ()), (Decimal("0.1"), ("a", "b"))]
+    events = office.server.events(str(chain.id))
+    assert [(e["action_name"], e["payload"].get("level")) for e in events] == [
+        ("plain_set", 1),
+        ("plain_set", 9000),
+        ("plain_set", 1),
+        ("plain_set", 9000),
+        ("plain_typed", "0.1"),
     ]
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import is_dataclass
+from decimal import Decimal
 from typing import Any
 
 from countersign._decision import PolicyDecision
@@ -48,13 +49,23 @@ class Permit:
         return self._uses > 0
 
     def covers(
-        self, gate: str, source: ChainSource, name: str, arguments: Mapping[str, Any] | None
+        self,
+        gate: str,
+        source: ChainSource,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> bool:
         """Whether the call at this gate is the one that was recorded; true once per gate."""
         if source is not self.source or name != self._name or gate in self._passed:
             return False
-        # A function's arguments were converted to its types and cannot be compared.
-        if gate != "function" and dict(arguments or {}) != self._arguments:
+        given = dict(arguments or {})
+        if gate == "function":
+            # Converted to the function's types, and with what the SDK adds.
+            expected = {**(defaults or {}), **self._arguments}
+            if not all(may_be(expected[k], v) for k, v in given.items() if k in expected):
+                return False
+        elif given != self._arguments:
             return False
         self._passed.add(gate)
         return True
@@ -85,6 +96,34 @@ def current_permit() -> Permit | None:
     return permit if permit is not None and permit.in_use else None
 
 
+def may_be(recorded: Any, value: Any) -> bool:
+    """Whether a function's argument may be what was recorded, converted to the function's type.
+
+    >>> may_be(1, 1.0), may_be("5", 5), may_be(0.1, Decimal("0.1"))
+    (True, True, True)
+    >>> may_be(1, 9000), may_be({"to": "a"}, {"to": "b"}), may_be(None, 9000)
+    (False, False, False)
+    """
+    if is_dataclass(value) or hasattr(type(value), "model_fields"):
+        value = vars(value)
+    if isinstance(recorded, Mapping) and isinstance(value, Mapping):
+        return all(may_be(recorded[k], v) for k, v in value.items() if k in recorded)
+    if isinstance(recorded, _LISTS) and isinstance(value, _LISTS):
+        return len(recorded) == len(value) and all(map(may_be, recorded, value))
+    if isinstance(recorded, _NUMBERS) and isinstance(value, _NUMBERS):
+        return recorded == value or (type(recorded) is not type(value) and _equal(recorded, value))
+    if isinstance(recorded, str) and isinstance(value, str):
+        return recorded == value
+    return recorded is not None or not isinstance(value, (str, *_NUMBERS))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return float(one) == float(other)
+    except OverflowError:
+        return False
+
+
 def copy_of(value: Any) -> Any:
     """A copy of what holds data. Anything else, such as a connection, is what it is."""
     is_data = isinstance(value, _DATA) or hasattr(type(value), "model_copy")
@@ -92,3 +131,5 @@ def copy_of(value: Any) -> Any:
 
 
 _DATA = (Mapping, list, tuple, set, frozenset, bytearray)
+_LISTS = (list, tuple)
+_NUMBERS = (int, float, Decimal)

@@ -58,6 +58,7 @@ logger = logging.getLogger("countersign")
 
 _GIVEN_UP = "the caller has given up"
 _UNUSED = Ending("unknown", "not carried out")
+_PLAIN = (str, int, float, type(None))  # types of defaults that are values
 
 T = TypeVar("T")
 Function = Callable[..., Any]
@@ -167,6 +168,8 @@ class MCPAdapter:
         def decorate(function: Function) -> Function:
             name = tool_name or function.__name__
             signature = inspect.signature(function)
+            parameters = signature.parameters.values()
+            defaults = {p.name: p.default for p in parameters if isinstance(p.default, _PLAIN)}
 
             @wraps(function)
             async def governed(*args: Any, **kwargs: Any) -> Any:
@@ -182,7 +185,7 @@ class MCPAdapter:
                     return await asyncio.to_thread(function, *call.args, **call.kwargs)
 
                 try:
-                    return await self._call("function", name, recorded, body)
+                    return await self._call("function", name, recorded, body, defaults)
                 except _Refused as refusal:
                     raise sdk.tool_error(refusal.denial) from refusal.denial
 
@@ -203,7 +206,7 @@ class MCPAdapter:
         """Carry out a call once it may be. Raises :class:`_Refused` when it must not."""
         source = self._source()
         current = current_permit()
-        if current is not None and current.covers(gate, source, name, arguments):
+        if current is not None and current.covers(gate, source, name, arguments, defaults):
             return await self._carry_out(current, body)
         permit = Permit(source, name, arguments, passed=gate)
         async with AsyncExitStack() as stack:
