@@ -152,6 +152,34 @@ def test_what_middleware_makes_of_the_arguments_is_recorded(office: Office) -> N
     assert [e["payload"] for e in events] == [{"amount": 2}, {"amount": 4}]
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_denial_of_what_middleware_made_is_told_to_the_model(
+    office: Office, masked: bool
+) -> None:
+    """It is a tool error with the reason, as a denial of the call itself is, also where the server
+    keeps the text of errors to itself."""
+    marks = Marks()
+
+    class Redirecting(Middleware):
+        async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            changed = context.message.model_copy(update={"name": "denied_wipe"})
+            return await call_next(context.copy(message=changed))
+
+    async def main() -> str:
+        server: Any = FastMCP("tools", mask_error_details=masked)
+        for name in ("plain", "denied_wipe"):
+            server.tool(_named(name, marks), name=name)
+        MCPAdapter(chain_name="fastmcp redirected", agent_name="helper").install(server)
+        server.add_middleware(Redirecting())
+        async with Client(server) as client:
+            with pytest.raises(ToolError) as caught:
+                await client.call_tool("plain", {"amount": 2})
+        return str(caught.value)
+
+    assert "This is never done." in asyncio.run(main())
+    assert marks == []
+
+
 def test_a_failure_is_recorded_by_its_type(office: Office) -> None:
     """fastmcp makes an error of its own of what a tool raises."""
 

@@ -220,16 +220,18 @@ def error_answer(denial: Exception) -> Any:
 
 
 def tool_error(denial: Exception) -> Exception:
-    """The denial as an error that is both itself and what the SDK answers as a tool error
-    with its text; the text of other errors is kept from the model by the second major."""
+    """The denial as an error that is both itself and what the SDK, or ``fastmcp``, answers as a
+    tool error with its text; the text of other errors is kept from the model by the second major,
+    and by a server of ``fastmcp`` whose middleware has called the tool."""
     kind = type(denial)
     if kind.__module__ != exceptions.__name__:
         return denial
-    both = _TOOL_ERRORS.get(kind)
+    kinds = (kind, ToolError, *tool_errors())
+    both = _TOOL_ERRORS.get(kinds)
     if both is None:
-        both = _TOOL_ERRORS[kind] = type(kind.__name__, (kind, ToolError), {})
+        both = _TOOL_ERRORS[kinds] = type(kind.__name__, kinds, {})
     error: Exception = both(*denial.args)
     return error
 
 
-_TOOL_ERRORS: dict[type[Exception], Any] = {}
+_TOOL_ERRORS: dict[tuple[type[Any], ...], Any] = {}
