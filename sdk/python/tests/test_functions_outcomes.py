@@ -81,6 +81,33 @@ def test_async_generators_are_reported_when_they_are_closed(fake: FakeService) -
     assert reports(fake) == [{"outcome": "succeeded", "detail": "closed before its end"}]
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["run", "chain"])
+def test_what_a_run_ends_before_is_unknown(fake: FakeService, plain: bool) -> None:
+    """A generator that is still read when its run is over, sync or async, has an outcome."""
+    configure(fake)
+
+    def around() -> Any:
+        return countersign.Chain("plain") if plain else governed_run("run")
+
+    with around():
+        items: Any = stream(2)
+        next(items)
+        pay(1)
+
+    async def main() -> None:
+        async with around():
+            left: Any = stream_async(2)
+            await left.__anext__()
+        told.extend(reports(fake))
+        await left.aclose()
+
+    told: list[Any] = []
+    asyncio.run(main())
+    late = {"outcome": "unknown", "detail": "the run ended before it did"}
+    assert told == [{"outcome": "succeeded"}, late, late]
+    items.close()
+
+
 def test_generators_keep_their_protocol(fake: FakeService) -> None:
     """Values are sent, exceptions thrown and results returned as without a decorator."""
     configure(fake)

@@ -118,6 +118,7 @@ class Permit:
     def __init__(self, session: Session, decision: PolicyDecision) -> None:
         self._session = session
         self.decision = decision
+        session.unreported[id(decision)] = decision
 
     def end(self, error: BaseException | None, detail: str | None = None) -> None:
         """Report the outcome. Never raises, so that the caller gets the function's result."""
@@ -133,6 +134,7 @@ class Permit:
         await run_to_completion(self._session.transport.run_async(steps))
 
     def reporting(self, outcome: str, detail: str | None) -> Steps[None]:
+        self._session.unreported.pop(id(self.decision), None)
         try:
             yield from self._session.report(self.decision, outcome, detail)
         except Exception as fault:

@@ -51,6 +51,8 @@ class Session(Delivery):
         they were interrupted."""
         self.released_keys: set[str] = set()
         """Idempotency keys of the steps that a reviewer released while this process waited."""
+        self.unreported: dict[int, PolicyDecision] = {}
+        """Decisions on governed calls whose outcome was not reported yet, by their ``id()``."""
         self.latches: list[Callable[[Exception], object]] = []
         """Called with every error that prevents an action."""
 
@@ -76,6 +78,7 @@ class Session(Delivery):
         """Deliver the queue, complete the chain and keep its receipt. A forked child only delivers:
         its parent still uses the chain."""
         if not self._is_parents:
+            yield from self._report_unfinished()
             self.completion = completion
         try:
             yield from self.flush()
@@ -226,6 +229,16 @@ class Session(Delivery):
                 raise
             return False
         return True
+
+    def _report_unfinished(self) -> Steps[None]:
+        """Report the calls that the chain's end overtakes, such as a generator that somebody still
+        reads. Their outcome would be refused once the chain is sealed."""
+        for decision in tuple(self.unreported.values()):
+            self.unreported.pop(id(decision), None)
+            try:
+                yield from self.report(decision, "unknown", "the run ended before it did")
+            except Exception as fault:
+                logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
 
     def check(self) -> None:
         """Raise if the chain ran too long, or an error was latched since the last call."""
