@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import importlib
 import inspect
 import pickle
@@ -288,6 +289,29 @@ class OwnChain(ClassicChain):
 
     def later(self) -> Any:
         return self.aask()
+
+
+class OwnRunnable(Runnable[Any, Any]):
+    """A runnable of a user's own whose methods are no plain functions."""
+
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:  # noqa: A002
+        return input
+
+    def _use(self, number: int) -> Any:
+        return TOOL.invoke({"n": number})
+
+    partial_use = functools.partialmethod(_use, 1)
+    cached_use = functools.lru_cache(_use)
+    dispatched_use = functools.singledispatchmethod(_use)
+
+
+@pytest.mark.parametrize("method", ["partial_use", "cached_use", "dispatched_use"])
+def test_a_method_that_is_no_function_is_governed(method: str, office: Office) -> None:
+    """A cached, partial or dispatched method is a run, as a plain one is."""
+    governed: Any = govern(OwnRunnable())
+    given = () if method == "partial_use" else (1,)
+    with pytest.raises(DENIED):
+        getattr(governed, method)(*given)
 
 
 async def _all(items: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,11 +46,20 @@ PLAIN = frozenset(
 agent is called in them; what they do call has no callbacks that could be governed."""
 
 
+_METHODS = (
+    types.FunctionType,
+    functools.partialmethod,
+    functools.singledispatchmethod,
+    type(functools.lru_cache(bool)),
+)
+"""What a class has that an object calls with itself. The last three are no functions."""
+
+
 def methods_of(kind: type) -> Iterator[str]:
     """The public methods of a class, and ``__call__``."""
     for name in dir(kind):
         is_public = name == "__call__" or not name.startswith("_")
-        if is_public and inspect.isfunction(inspect.getattr_static(kind, name)):
+        if is_public and isinstance(inspect.getattr_static(kind, name), _METHODS):
             yield name
 
 
