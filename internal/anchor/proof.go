@@ -142,8 +142,11 @@ func (r *reader) item(at *node, tag byte) error {
 	}
 	next, err := r.node(message)
 	r.depth++
-	at.branches = append(at.branches, branch{step, next})
-	return err
+	if err != nil {
+		return err
+	}
+	at.merge(&node{branches: []branch{{step, next}}}) // the same operation twice leads to one message
+	return nil
 }
 
 // operation reads the argument of the operations that have one. The format does not say where an
