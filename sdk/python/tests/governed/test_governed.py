@@ -38,24 +38,32 @@ def test_the_thresholds_of_the_defaults(server: Server) -> None:
     assert decision.cumulative_metrics["financial_exposure_usd"] == 120
 
 
-@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
-@pytest.mark.parametrize("resolution", ["approve", "deny"])
-def test_an_approval_is_waited_for(server: Server, sync: bool, resolution: str) -> None:
-    agent_config(server)
-    found: list[Any] = []
-    chain = countersign.Chain("asks")
+def pay(chain: countersign.Chain, sync: bool = True) -> countersign.PolicyDecision:
+    """Make a payment that a person must approve, alone in a chain."""
 
-    async def main() -> None:
+    async def main() -> countersign.PolicyDecision:
         async with chain:
-            found.append(await chain.record_agent_action(*PAY, {"amount_usd": 9000}))
+            return await chain.record_agent_action(*PAY, {"amount_usd": 9000})
+
+    if not sync:
+        return asyncio.run(main())
+    with chain:
+        return chain.record_agent_action_sync(*PAY, {"amount_usd": 9000})
+
+
+def asked(
+    server: Server,
+    chain: countersign.Chain,
+    decide: Callable[[str], Any],
+    sync: bool = True,
+) -> Any:
+    """What a client is told, or raised, that waits for a person. The person is given the address
+    of the approval."""
+    found: list[Any] = []
 
     def work() -> None:
         try:
-            if sync:
-                with chain:
-                    found.append(chain.record_agent_action_sync(*PAY, {"amount_usd": 9000}))
-            else:
-                asyncio.run(main())
+            found.append(pay(chain, sync))
         except Exception as error:
             found.append(error)
 
@@ -63,9 +71,22 @@ def test_an_approval_is_waited_for(server: Server, sync: bool, resolution: str) 
     worker.start()
     eventually(lambda: chain.id and undecided(server, chain.id))
     (approval,) = undecided(server, chain.id)
-    server.post(f"/v1/approvals/{approval['id']}/{resolution}", {"comment": "seen"})
+    decide(f"/v1/approvals/{approval['id']}")
     worker.join(60)
     (result,) = found
+    return result
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("resolution", ["approve", "deny"])
+def test_an_approval_is_waited_for(server: Server, sync: bool, resolution: str) -> None:
+    agent_config(server)
+    result = asked(
+        server,
+        countersign.Chain("asks"),
+        lambda approval: server.post(f"{approval}/{resolution}", {"comment": "seen"}),
+        sync,
+    )
     if resolution == "approve":
         assert result.policy_decision == "allow"
         assert result.decision_source == "human_approval"
@@ -79,25 +100,13 @@ def test_an_approval_is_waited_for(server: Server, sync: bool, resolution: str) 
 
 def overruled(server: Server, chain: countersign.Chain, meanwhile: Callable[[], Any]) -> Any:
     """What a client is told that waits for a person, who approves too late."""
-    found: list[Any] = []
 
-    def work() -> None:
-        try:
-            with chain:
-                found.append(chain.record_agent_action_sync(*PAY, {"amount_usd": 9000}))
-        except Exception as error:
-            found.append(error)
+    def decide(approval: str) -> None:
+        meanwhile()
+        with pytest.raises(httpx.HTTPStatusError, match="409"):
+            server.post(f"{approval}/approve", {})
 
-    worker = threading.Thread(target=work)
-    worker.start()
-    eventually(lambda: chain.id and undecided(server, chain.id))
-    (approval,) = undecided(server, chain.id)
-    meanwhile()
-    with pytest.raises(httpx.HTTPStatusError, match="409"):
-        server.post(f"/v1/approvals/{approval['id']}/approve", {})
-    worker.join(60)
-    (result,) = found
-    return result
+    return asked(server, chain, decide)
 
 
 def test_a_rule_that_ends_a_wait_is_named(own_server: Server) -> None:
