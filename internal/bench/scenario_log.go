@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path"
 	"slices"
 	"strconv"
@@ -112,20 +111,15 @@ type look struct {
 // watchLog opens the log of a target's only organization. A server opens it soon after it has
 // started.
 func (b *bench) watchLog(ctx context.Context, t *target) (*logWatcher, error) {
-	var out []byte
-	for try := 0; ; try++ {
-		cmd := exec.CommandContext(ctx, b.Executable, "log", "vkey", "--org", t.filled.org, "--data", t.place.dir) //nolint:gosec // this program itself
-		cmd.Env = append(foreignEnvironment(), t.environment...)
-		var err error
-		if out, err = cmd.CombinedOutput(); err == nil {
-			break
-		}
+	key, err := b.operate(ctx, t, "log", "vkey", "--org", t.filled.org)
+	for try := 0; err != nil; try++ {
 		if try == 50 || ctx.Err() != nil {
-			return nil, fmt.Errorf("find the log: %w\n%s", err, out)
+			return nil, err
 		}
 		pause(ctx, 100*time.Millisecond)
+		key, err = b.operate(ctx, t, "log", "vkey", "--org", t.filled.org)
 	}
-	origin, _, _ := strings.Cut(string(out), "+")
+	origin, _, _ := strings.Cut(key, "+")
 	c, err := dial(ctx, t.server.address)
 	if err != nil {
 		return nil, err

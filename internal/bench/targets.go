@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -80,12 +81,19 @@ func (b *bench) startService(ctx context.Context, name string, stock stock) (_ *
 // accept takes a store that was filled for the truth: no server has acknowledged its
 // receipts.
 func (b *bench) accept(ctx context.Context, t *target) error {
-	cmd := exec.CommandContext(ctx, b.Executable, "rollback", "accept", "--yes", "--data", t.place.dir) //nolint:gosec // this program itself
+	_, err := b.operate(ctx, t, "rollback", "accept", "--yes")
+	return err
+}
+
+// operate runs one of this program's commands on a target's store, and returns what it prints.
+func (b *bench) operate(ctx context.Context, t *target, arguments ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, b.Executable, append(arguments, "--data", t.place.dir)...) //nolint:gosec // this program itself
 	cmd.Env = append(foreignEnvironment(), t.environment...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("accept the store of %s: %w\n%s", t.name, err, out)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s on the store of %s: %w\n%s", strings.Join(arguments, " "), t.name, err, out)
 	}
-	return nil
+	return string(out), nil
 }
 
 // prepare uses all cores, and has let go of the store when it returns.
