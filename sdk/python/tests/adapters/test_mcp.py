@@ -464,6 +464,7 @@ def test_a_decorated_function_with_other_arguments_is_another_call(office: Offic
             async with client_of(server) as client:
                 await client.call_tool("plain_set", {"level": 1})
                 await client.call_tool("plain_set", {})
+                await client.call_tool("plain_set", {"level": "1"})
                 typed = {"level": "0.1", "day": "2026-11-17", "tags": ["a", "b"]}
                 assert not is_error(await client.call_tool("plain_typed", typed))
         return chain
@@ -473,12 +474,14 @@ def test_a_decorated_function_with_other_arguments_is_another_call(office: Offic
         return day.isoformat()
 
     chain = asyncio.run(main())
-    assert marks == [(9000, ()), (9000, ()), (Decimal("0.1"), ("a", "b"))]
+    assert marks == [(9000, ())] * 3 + [(Decimal("0.1"), ("a", "b"))]
     events = office.server.events(str(chain.id))
     assert [(e["action_name"], e["payload"].get("level")) for e in events] == [
         ("plain_set", 1),
         ("plain_set", 9000),
         ("plain_set", 1),
+        ("plain_set", 9000),
+        ("plain_set", "1"),
         ("plain_set", 9000),
         ("plain_typed", "0.1"),
     ]

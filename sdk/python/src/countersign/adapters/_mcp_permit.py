@@ -103,6 +103,8 @@ def may_be(recorded: Any, value: Any) -> bool:
     (True, True, True)
     >>> may_be(1, 9000), may_be({"to": "a"}, {"to": "b"}), may_be(None, 9000)
     (False, False, False)
+    >>> may_be("5", 9000), may_be(5, "9000"), may_be("yes", True)
+    (False, False, True)
     """
     if is_dataclass(value) or hasattr(type(value), "model_fields"):
         value = vars(value)
@@ -114,13 +116,16 @@ def may_be(recorded: Any, value: Any) -> bool:
         return recorded == value or (type(recorded) is not type(value) and _equal(recorded, value))
     if isinstance(recorded, str) and isinstance(value, str):
         return recorded == value
-    return recorded is not None or not isinstance(value, (str, *_NUMBERS))
+    scalars = (str, *_NUMBERS)
+    if isinstance(recorded, scalars) and isinstance(value, scalars) and not isinstance(value, bool):
+        return _equal(recorded, value)
+    return recorded is not None or not isinstance(value, scalars)
 
 
 def _equal(one: Any, other: Any) -> bool:
     try:
         return float(one) == float(other)
-    except OverflowError:
+    except (OverflowError, ValueError):
         return False
 
 
