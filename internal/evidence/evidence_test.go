@@ -28,7 +28,8 @@ func init() {
 	pass("nothing is decided by which organizations have used approvals", "OrganizationsWithApprovals")
 	pass("nothing is decided by when something was last used or polled", "TouchKeys", "TouchTokens", "TouchChains", "PutPolls", "Polls", "Polled")
 	pass("nothing is decided by how often a legacy route was used", "AddLegacyUses", "LegacyUses")
-	pass("the search index proposes records, which are authenticated and matched against the search before they are shown", "Postings", "AddPostings")
+	pass("the search index proposes records, which are authenticated and matched against the search before they are shown", "Postings", "AddPostings",
+		"ReceiptPostings", "AddReceiptPostings")
 	pass("chains, states, events, approvals, receipts and heads carry authenticators that are checked where they are decoded",
 		"Chain", "Chains", "ChainRows", "Events", "Event", "Addenda", "Approval", "Approvals", "Receipt", "NamedReceipt", "PlacedReceipt", "ReceiptOfChain", "Receipts",
 		"ScanReceipts", "ScanBodies", "ScanChains", "ScanEvents", "Head")

@@ -68,6 +68,9 @@ var idle = map[string]string{
 	"postings.term":              "it proposes records, which are authenticated and matched against the search: an attacker can only hide one from a search",
 	"postings.place":             "as term",
 	"postings.sequence":          "as term",
+	"receipt_postings.term":      "as postings.term",
+	"receipt_postings.block":     "as postings.term",
+	"receipt_postings.receipts":  "as postings.term",
 
 	"legacy_uses.org_id":      "operators and admins are shown how often legacy routes were used; nothing is decided by it",
 	"legacy_uses.day":         "as org_id",

@@ -1,9 +1,6 @@
 package ledger
 
-import (
-	"encoding/binary"
-	"slices"
-)
+import "encoding/binary"
 
 // Term is a key of the search index: a hash of a list, an organization and a value. A collision of
 // hashes only costs looking at a record that does not match.
@@ -167,12 +164,12 @@ func (s *Summary) SearchedActions() []SearchedAction {
 	return actions
 }
 
-// ReceiptTerms returns the terms of a chain and its actions in the list of receipts, each once.
+// ReceiptTerms returns the terms of a chain and its actions in the list of receipts, some more than
+// once.
 func ReceiptTerms(c *Chain, actions []SearchedAction) []Term {
 	terms := ListReceipts.ChainTerms(c)
 	for _, acted := range actions {
 		terms = append(terms, ListReceipts.ActionTerms(c.Org, acted)...)
 	}
-	slices.Sort(terms)
-	return slices.Compact(terms)
+	return terms
 }

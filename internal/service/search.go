@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/google/uuid"
@@ -207,10 +208,7 @@ func (s *searchService) FindReceipts(ctx context.Context, caller *Caller, filter
 		return nil, visible(err)
 	}
 	if q.next != "" {
-		next := placeNumber(q.next)
-		if len(q.next) > 8 {
-			next++
-		}
+		next := receiptBound(q.next)
 		found.Next = &next
 	}
 	return found, nil
@@ -506,14 +504,17 @@ func (q *search) lowest(ctx context.Context, before string) (lowest string, comm
 
 // pages is a stream that is read page by page: few rows at first, and more if consecutive
 // places are used.
-type pages struct {
-	read func(ctx context.Context, before string, limit int) ([]store.Posting, error)
-	rows *int
+type pages[Row any] struct {
+	read func(ctx context.Context, before string, limit int) ([]Row, error)
+	// place returns the greatest place of a row that is smaller than before; "" if there is
+	// none.
+	place func(row Row, before string) string
+	rows  *int
 
-	page  []store.Posting // the remaining rows of the page
-	size  int             // of the page when it was read
-	taken int             // places returned from the page
-	ended bool            // there are no further pages
+	page  []Row // the remaining rows of the page
+	size  int   // of the page when it was read
+	taken int   // places returned from the page
+	ended bool  // there are no further pages
 }
 
 const (
@@ -521,16 +522,15 @@ const (
 	maxPage = 512
 )
 
-func (p *pages) below(ctx context.Context, before string) (string, error) {
-	for {
-		for len(p.page) > 0 && string(p.page[0].Place) >= before {
-			p.page = p.page[1:]
+func (p *pages[Row]) below(ctx context.Context, before string) (string, error) {
+	for read := false; ; read = true {
+		for ; len(p.page) > 0; p.page = p.page[1:] {
+			if place := p.place(p.page[0], before); place != "" {
+				p.taken++
+				return place, nil
+			}
 		}
-		if len(p.page) > 0 {
-			p.taken++
-			return string(p.page[0].Place), nil
-		}
-		if p.ended {
+		if p.ended || read { // a full page without a place is forged
 			return "", nil
 		}
 		if p.taken >= p.size/2 && p.size > 0 {
@@ -547,7 +547,12 @@ func (p *pages) below(ctx context.Context, before string) (string, error) {
 	}
 }
 
-func (p *pages) events(place string, to []int64) []int64 {
+func (p *pages[Row]) events(_ string, to []int64) []int64 { return to }
+
+// postings is the stream of the chains or approvals that have a term.
+type postings struct{ pages[store.Posting] }
+
+func (p *postings) events(place string, to []int64) []int64 {
 	if len(p.page) > 0 && string(p.page[0].Place) == place && p.page[0].Sequence > 0 {
 		to = append(to, p.page[0].Sequence)
 	}
@@ -581,26 +586,77 @@ func (s *searchService) conditions(find *ledger.Find, list ledger.SearchList, or
 	for _, condition := range find.Conditions(list, org) {
 		var terms anyOf
 		for _, term := range condition.AnyOf {
-			terms = append(terms, &pages{rows: rows, read: func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
-				return s.store.Postings(ctx, store.PostingQuery{Term: term, Before: []byte(before), From: from, Limit: limit})
-			}})
+			if list == ledger.ListReceipts {
+				terms = append(terms, s.receiptsWith(term, from, rows))
+			} else {
+				terms = append(terms, s.postingsOf(term, from, rows))
+			}
 		}
 		streams = append(streams, terms)
 	}
 	return streams
 }
 
+func (s *searchService) postingsOf(term ledger.Term, from []byte, rows *int) stream {
+	read := func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
+		return s.store.Postings(ctx, store.PostingQuery{Term: term, Before: []byte(before), From: from, Limit: limit})
+	}
+	place := func(p store.Posting, before string) string { return placeBelow(p.Place, before) }
+	return &postings{pages[store.Posting]{rows: rows, read: read, place: place}}
+}
+
+// placeBelow returns a place that is smaller than before, or "".
+func placeBelow(place []byte, before string) string {
+	if string(place) < before {
+		return string(place)
+	}
+	return ""
+}
+
+// receiptsWith is the stream of the receipts that have a term.
+func (s *searchService) receiptsWith(term ledger.Term, from []byte, rows *int) stream {
+	first := placeNumber(string(from))
+	read := func(ctx context.Context, before string, limit int) ([]store.ReceiptPosting, error) {
+		return s.store.ReceiptPostings(ctx, store.ReceiptPostingQuery{
+			Term: term, From: first / store.BlockSize, To: (receiptBound(before) - 1) / store.BlockSize, Limit: limit,
+		})
+	}
+	place := func(p store.ReceiptPosting, before string) string {
+		if sequence := lastReceipt(p, receiptBound(before)); sequence >= max(first, 1) {
+			return string(receiptPlace(sequence))
+		}
+		return ""
+	}
+	return &pages[store.ReceiptPosting]{rows: rows, read: read, place: place}
+}
+
+// lastReceipt returns the greatest sequence of a posting that is smaller than before; -1 if
+// there is none.
+func lastReceipt(p store.ReceiptPosting, before int64) int64 {
+	start := p.Block * store.BlockSize
+	if before <= start {
+		return -1
+	}
+	receipts := p.Receipts
+	if above := start + store.BlockSize - before; above > 0 {
+		receipts = receipts << above >> above
+	}
+	if receipts == 0 {
+		return -1
+	}
+	return start + int64(bits.Len64(receipts)) - 1
+}
+
 // chainStream lists chains by the columns that the store can query.
 func (s *searchService) chainStream(query store.ChainQuery, from []byte, rows *int) stream {
-	return &pages{rows: rows, read: func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
+	return &pages[[]byte]{rows: rows, place: placeBelow, read: func(ctx context.Context, before string, limit int) (found [][]byte, err error) {
 		query.Before, query.Limit = &ledger.ChainID{UUID: idBound(before)}, limit
 		records, err := s.store.Chains(ctx, query)
-		var found []store.Posting
 		for _, record := range records {
 			if string(record.ID.UUID[:]) < string(from) {
 				break
 			}
-			found = append(found, store.Posting{Place: record.ID.UUID[:]})
+			found = append(found, record.ID.UUID[:])
 		}
 		return found, err
 	}}
@@ -621,16 +677,15 @@ func idBound(before string) (id uuid.UUID) {
 
 // approvalStream lists approvals by the columns that the store can query.
 func (s *searchService) approvalStream(query store.ApprovalQuery, from []byte, rows *int) stream {
-	return &pages{rows: rows, read: func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
+	return &pages[[]byte]{rows: rows, place: placeBelow, read: func(ctx context.Context, before string, limit int) (found [][]byte, err error) {
 		query.Before, query.Limit = approvalBound(before), limit
 		records, err := s.store.Approvals(ctx, query)
-		var found []store.Posting
 		for _, record := range records {
 			place := approvalPlace(record.RequestedAt, record.ID)
 			if string(place) < string(from) {
 				break
 			}
-			found = append(found, store.Posting{Place: place})
+			found = append(found, place)
 		}
 		return found, err
 	}}
@@ -640,10 +695,7 @@ func (s *searchService) approvalStream(query store.ApprovalQuery, from []byte, r
 type receiptStream struct{ from int64 }
 
 func (r receiptStream) below(_ context.Context, before string) (string, error) {
-	sequence := placeNumber(before) - 1
-	if len(before) > 8 { // the receipt's own place is below before
-		sequence++
-	}
+	sequence := receiptBound(before) - 1
 	if sequence < max(r.from, 1) {
 		return "", nil
 	}
@@ -651,6 +703,15 @@ func (r receiptStream) below(_ context.Context, before string) (string, error) {
 }
 
 func (receiptStream) events(_ string, to []int64) []int64 { return to }
+
+// receiptBound returns the smallest sequence that is not below a place.
+func receiptBound(before string) int64 {
+	bound := placeNumber(before)
+	if len(before) > 8 { // the receipt's own place is below before
+		bound++
+	}
+	return bound
+}
 
 // placeNumber returns the number that a place begins with.
 func placeNumber(place string) int64 {

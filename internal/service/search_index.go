@@ -12,7 +12,8 @@ import (
 // one posting for each of its terms, written when the term first occurs: an action like an
 // earlier one writes nothing.
 
-// Places sort like the lists. The place of a chain is its id.
+// Places sort like the lists. The place of a chain is its id. A receipt's posting is shared with
+// the other receipts of its block.
 
 func receiptPlace(sequence int64) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(sequence)) //nolint:gosec // a sequence is positive
@@ -48,7 +49,14 @@ func (b *batch) countEvent(live *liveChain, recorded *ledger.Recorded) {
 }
 
 func (b *batch) postReceipt(chain *ledger.Chain, summary *ledger.Summary, sequence int64) {
-	b.post(receiptPlace(sequence), 0, ledger.ReceiptTerms(chain, summary.SearchedActions())...)
+	b.changes.ReceiptPostings = appendReceipt(b.changes.ReceiptPostings, sequence, ledger.ReceiptTerms(chain, summary.SearchedActions()))
+}
+
+func appendReceipt(to []store.ReceiptPosting, sequence int64, terms []ledger.Term) []store.ReceiptPosting {
+	for _, term := range terms {
+		to = append(to, store.ReceiptPosting{Term: term, Block: sequence / store.BlockSize, Receipts: 1 << (sequence % store.BlockSize)})
+	}
+	return to
 }
 
 func (b *batch) postApproval(chain *ledger.Chain, approval *ledger.Approval) {
@@ -92,6 +100,7 @@ type reindexing struct {
 	service  *searchService
 	ctx      context.Context //nolint:containedctx // of the single call that uses it
 	postings []store.Posting
+	sealed   []store.ReceiptPosting
 	added    int64
 }
 
@@ -99,7 +108,11 @@ func (r *reindexing) post(place []byte, sequence int64, terms ...ledger.Term) er
 	for _, term := range terms {
 		r.postings = append(r.postings, store.Posting{Term: term, Place: place, Sequence: sequence})
 	}
-	if len(r.postings) < reindexPage {
+	return r.flushFull()
+}
+
+func (r *reindexing) flushFull() error {
+	if len(r.postings)+len(r.sealed) < reindexPage {
 		return nil
 	}
 	return r.flush()
@@ -108,6 +121,11 @@ func (r *reindexing) post(place []byte, sequence int64, terms ...ledger.Term) er
 func (r *reindexing) flush() error {
 	added, err := r.service.store.AddPostings(r.ctx, r.postings)
 	r.added, r.postings = r.added+added, r.postings[:0]
+	if err != nil {
+		return err
+	}
+	added, err = r.service.store.AddReceiptPostings(r.ctx, r.sealed)
+	r.added, r.sealed = r.added+added, r.sealed[:0]
 	return err
 }
 
@@ -181,7 +199,8 @@ func (r *reindexing) receipt(org *ledger.Organization, stored *ledger.StoredRece
 	if err != nil || chainErr != nil {
 		return nil //nolint:nilerr // an audit reports it
 	}
-	return r.post(receiptPlace(receipt.Sequence), 0, ledger.ReceiptTerms(chain.Chain, actions)...)
+	r.sealed = appendReceipt(r.sealed, receipt.Sequence, ledger.ReceiptTerms(chain.Chain, actions))
+	return r.flushFull()
 }
 
 func (r *reindexing) approvals(org ledger.OrgID) error {

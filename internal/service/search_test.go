@@ -1,7 +1,9 @@
 package service_test
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -141,11 +143,13 @@ func TestSearch(t *testing.T) {
 		}
 		check("at first", 1)
 		check("at first", 50)
-		if _, err := db.Direct(t).ExecContext(t.Context(), "DELETE FROM postings"); err != nil {
-			t.Fatal(err)
+		for _, table := range []string{"postings", "receipt_postings"} {
+			if _, err := db.Direct(t).ExecContext(t.Context(), "DELETE FROM "+table); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if chains, _, _ := s.found(t, s.who.member, ledger.Find{Name: "run"}, 9); chains != "" {
-			t.Errorf("without an index %q are found", chains)
+		if chains, receipts, approvals := s.found(t, s.who.member, ledger.Find{Name: "run"}, 9); chains+receipts+approvals != "" {
+			t.Errorf("without an index %q, %q, %q are found", chains, receipts, approvals)
 		}
 		added := must[int64](t)(s.Reindex(t.Context(), s.who.id))
 		check("rebuilt", 2)
@@ -162,6 +166,68 @@ func TestSearch(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Receipts are found in every block of the index and at its edges, whatever the page size, with
+// the index that was written with them and with a rebuilt one.
+func TestSearchReceiptsOfManyBlocks(t *testing.T) {
+	t.Parallel()
+	db := testdb.SQLite(t)
+	g := govern(t, db)
+	const receipts = 3*store.BlockSize + 1
+	agent := func(n int64) string {
+		switch {
+		case n == 1 || n == receipts:
+			return "edge"
+		case n < 2*store.BlockSize:
+			return fmt.Sprintf("early_%d", n%3)
+		}
+		return fmt.Sprintf("late_%d", n%64)
+	}
+	for n := int64(1); n <= receipts; n++ {
+		chain := must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.agent, request(t, ledger.ParseChainRequest, `{"name":"run"}`), "")).ID
+		g.record(chain, acting(t, agent(n), "tool_call", "read_file"))
+		g.complete(chain)
+	}
+	check := func() {
+		t.Helper()
+		for _, find := range []ledger.Find{{Agent: "edge"}, {Agent: "early_0"}, {Agent: "early_1", Name: "run"}, {Agent: "late_63"}, {Agent: "late_0"}, {Name: "run"}} {
+			var want []int64
+			for n := int64(receipts); n > 0; n-- {
+				if find.Agent == "" || find.Agent == agent(n) {
+					want = append(want, n)
+				}
+			}
+			for _, limit := range []int{1, 7, 100} {
+				var got []int64
+				for search := (&service.ReceiptSearch{Find: find, Limit: limit}); ; {
+					page := must[*service.Found[*ledger.StoredReceipt, int64]](t)(g.FindReceipts(t.Context(), g.who.member, search))
+					for _, receipt := range page.Items {
+						got = append(got, receipt.Sequence)
+					}
+					if page.Next == nil {
+						break
+					}
+					search.Before = *page.Next
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("in pages of %d, %+v finds %v, want %v", limit, find, got, want)
+				}
+			}
+		}
+	}
+	check()
+	if added := must[int64](t)(g.Reindex(t.Context(), g.who.id)); added != 0 {
+		t.Errorf("%d postings were missing", added)
+	}
+	if _, err := db.Direct(t).ExecContext(t.Context(), "DELETE FROM receipt_postings WHERE block <> 1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Direct(t).ExecContext(t.Context(), "UPDATE receipt_postings SET receipts = receipts & 85"); err != nil {
+		t.Fatal(err)
+	}
+	must[int64](t)(g.Reindex(t.Context(), g.who.id))
+	check()
 }
 
 // The filters of the lists narrow a search as well.
@@ -220,6 +286,7 @@ func TestForgedIndexShowsNothingFalse(t *testing.T) {
 		s := newSearched(t, db)
 		rival := newTenant(t, s.Service, "rival")
 		var places []store.Posting
+		var blocks []store.ReceiptPosting
 		for _, find := range []ledger.Find{{Name: "run"}, {Agent: "clerk"}, {Decision: ledger.Allow}, {Metadata: []ledger.Pair{{Key: "customer", Value: "42"}}}} {
 			for list, org := range map[ledger.SearchList][]ledger.OrgID{
 				ledger.ListChains: {s.who.id, rival.id}, ledger.ListReceipts: {s.who.id, rival.id}, ledger.ListApprovals: {s.who.id, rival.id},
@@ -230,6 +297,9 @@ func TestForgedIndexShowsNothingFalse(t *testing.T) {
 							for sequence := range int64(4) {
 								places = append(places, store.Posting{Term: condition.AnyOf[0], Place: chain.UUID[:], Sequence: sequence})
 							}
+						}
+						for _, block := range []int64{0, 1, 9, -1, math.MinInt64, math.MaxInt64 / store.BlockSize, math.MaxInt64} {
+							blocks = append(blocks, store.ReceiptPosting{Term: condition.AnyOf[0], Block: block, Receipts: math.MaxUint64})
 						}
 						for n := range byte(6) {
 							places = append(places, store.Posting{Term: condition.AnyOf[0], Place: []byte{0, 0, 0, 0, 0, 0, 0, n}, Sequence: 1})
@@ -242,6 +312,7 @@ func TestForgedIndexShowsNothingFalse(t *testing.T) {
 			}
 		}
 		must[int64](t)(s.store.AddPostings(t.Context(), places))
+		must[int64](t)(s.store.AddReceiptPostings(t.Context(), blocks))
 		for find, want := range map[*ledger.Find][2]string{
 			{Name: "run"}:      {"dba", "da"},
 			{Agent: "clerk"}:   {"ba", "a"},
@@ -297,5 +368,23 @@ func TestSearchMarksEditedRecords(t *testing.T) {
 		if !a.Tampered {
 			t.Error("an approval that was edited is not marked")
 		}
+	}
+}
+
+// A search ends at rows of the index that name nothing, however many there are.
+func TestSearchEndsAtEmptyPostings(t *testing.T) {
+	t.Parallel()
+	db := testdb.SQLite(t)
+	g := govern(t, db)
+	g.fillSearched(20 * store.BlockSize)
+	must[int64](t)(g.Reindex(t.Context(), g.who.id))
+	if _, err := db.Direct(t).ExecContext(t.Context(), "UPDATE receipt_postings SET receipts = 0"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	search := &service.ReceiptSearch{Find: ledger.Find{Agent: "common"}, Limit: 9}
+	if page := must[*service.Found[*ledger.StoredReceipt, int64]](t)(g.FindReceipts(ctx, g.who.member, search)); len(page.Items) > 0 {
+		t.Errorf("postings without receipts find %d of them", len(page.Items))
 	}
 }

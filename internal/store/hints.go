@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"countersign/internal/ledger"
 )
@@ -61,9 +63,14 @@ type Search interface {
 	// AddPostings stores those that do not exist and returns how many it stored. It may
 	// run concurrently with Transact.
 	AddPostings(ctx context.Context, postings []Posting) (added int64, err error)
+	// ReceiptPostings lists postings of a term by Block, descending.
+	ReceiptPostings(ctx context.Context, query ReceiptPostingQuery) ([]ReceiptPosting, error)
+	// AddReceiptPostings adds receipts to stored postings, or stores new ones, and returns
+	// how many it changed. It may run concurrently with Transact.
+	AddReceiptPostings(ctx context.Context, postings []ReceiptPosting) (changed int64, err error)
 }
 
-// Posting says that a term occurs in a record.
+// Posting says that a term occurs in a chain or an approval.
 type Posting struct {
 	Term ledger.Term
 	// Place is the record's position in its list: bytes that sort as the list does.
@@ -78,4 +85,40 @@ type PostingQuery struct {
 	Term         ledger.Term
 	Before, From []byte
 	Limit        int
+}
+
+// ReceiptPosting says that a term occurs in receipts of a block.
+type ReceiptPosting struct {
+	Term  ledger.Term
+	Block int64
+	// Receipts are those of the block's BlockSize receipts that have the term: bit i is the
+	// one with the sequence BlockSize*Block + i.
+	Receipts uint64
+}
+
+// BlockSize is how many receipts a ReceiptPosting is about.
+const BlockSize = 64
+
+// ReceiptPostingQuery selects postings of receipts.
+type ReceiptPostingQuery struct {
+	Term     ledger.Term
+	From, To int64 // blocks, both included
+	Limit    int
+}
+
+// MergeReceiptPostings returns one posting for each term and block, sorted by them.
+// Transactions that write in this order do not deadlock.
+func MergeReceiptPostings(postings []ReceiptPosting) []ReceiptPosting {
+	sorted := slices.SortedFunc(slices.Values(postings), func(a, b ReceiptPosting) int {
+		return cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Block, b.Block))
+	})
+	merged := sorted[:0]
+	for _, p := range sorted {
+		if last := len(merged) - 1; last >= 0 && merged[last].Term == p.Term && merged[last].Block == p.Block {
+			merged[last].Receipts |= p.Receipts
+		} else {
+			merged = append(merged, p)
+		}
+	}
+	return merged
 }

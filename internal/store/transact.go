@@ -188,7 +188,8 @@ type Changes struct {
 	// ClosedAt and MAC replaced where the id exists.
 	Transparency []*TransparencyLog
 
-	NewPostings []Posting // those that exist are skipped
+	NewPostings     []Posting        // those that exist are skipped
+	ReceiptPostings []ReceiptPosting // their receipts are added to those of a stored one
 
 	NewJobs []*Job
 	// Signals are sent to every watcher in every process after the commit: the ids of

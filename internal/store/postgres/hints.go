@@ -141,18 +141,20 @@ func postingParameters(postings []store.Posting) [][]byte {
 
 // AddPostings implements store.Search.
 func (s *Store) AddPostings(ctx context.Context, postings []store.Posting) (added int64, err error) {
-	if len(postings) == 0 {
-		return 0, nil
-	}
+	return s.addPostings(ctx, insertPostingsSQL, postingParameters(postings))
+}
+
+// addPostings returns how many rows an insert has written.
+func (s *Store) addPostings(ctx context.Context, insert string, parameters [][]byte) (written int64, err error) {
 	err = s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		added = 0
+		written = 0
 		rt := new(roundTrip)
 		rt.send(beginSQL)
-		fetch(rt, insertPostingsSQL+" returning 1::bigint", func(r *row) int64 { return r.int() }, func(n int64) { added += n }, postingParameters(postings)...)
+		fetch(rt, insert+" returning 1::bigint", func(r *row) int64 { return r.int() }, func(n int64) { written += n }, parameters...)
 		rt.send(noTimeoutSQL)
 		return explain("add postings", rt.run(ctx, conn))
 	})
-	return added, err
+	return written, err
 }
 
 // Postings implements store.Search.
@@ -163,5 +165,39 @@ func (s *Store) Postings(ctx context.Context, q store.PostingQuery) ([]store.Pos
 	}
 	return list(ctx, s, "postings", query, args, func(r *row) store.Posting {
 		return store.Posting{Term: q.Term, Place: r.bytes(), Sequence: r.int()}
+	})
+}
+
+const (
+	putReceiptPostingsSQL = `insert into receipt_postings (term, block, receipts) select * from unnest($1::bigint[], $2::bigint[], $3::bigint[])
+		on conflict (term, block) do update set receipts = receipt_postings.receipts | excluded.receipts
+		where receipt_postings.receipts | excluded.receipts <> receipt_postings.receipts`
+	selectReceiptPostingsSQL = `select block, receipts from receipt_postings where term = $1 and block between $2 and $3 order by block desc limit $4`
+)
+
+func sendReceiptPostings(rt *roundTrip, postings []store.ReceiptPosting) {
+	if len(postings) > 0 {
+		rt.send(putReceiptPostingsSQL, receiptPostingParameters(postings)...)
+	}
+}
+
+func receiptPostingParameters(postings []store.ReceiptPosting) [][]byte {
+	merged := store.MergeReceiptPostings(postings)
+	return [][]byte{
+		ints(merged, func(p store.ReceiptPosting) int64 { return int64(p.Term) }),
+		ints(merged, func(p store.ReceiptPosting) int64 { return p.Block }),
+		ints(merged, func(p store.ReceiptPosting) int64 { return int64(p.Receipts) }), //nolint:gosec // the same 64 bits
+	}
+}
+
+// AddReceiptPostings implements store.Search.
+func (s *Store) AddReceiptPostings(ctx context.Context, postings []store.ReceiptPosting) (changed int64, err error) {
+	return s.addPostings(ctx, putReceiptPostingsSQL, receiptPostingParameters(postings))
+}
+
+// ReceiptPostings implements store.Search.
+func (s *Store) ReceiptPostings(ctx context.Context, q store.ReceiptPostingQuery) ([]store.ReceiptPosting, error) {
+	return list(ctx, s, "receipt postings", selectReceiptPostingsSQL, []any{int64(q.Term), q.From, q.To, q.Limit}, func(r *row) store.ReceiptPosting {
+		return store.ReceiptPosting{Term: q.Term, Block: r.int(), Receipts: uint64(r.int())} //nolint:gosec // the same 64 bits
 	})
 }

@@ -79,6 +79,7 @@ func sendChanges(rt *roundTrip, changes *store.Changes) error {
 	sendTransparencyLogs(rt, changes.Transparency)
 	sendActs(rt, changes.NewActs, changes.Logs)
 	sendPostings(rt, changes.NewPostings)
+	sendReceiptPostings(rt, changes.ReceiptPostings)
 	sendJobs(rt, changes.NewJobs)
 	sendSignals(rt, changes.Signals)
 	return nil

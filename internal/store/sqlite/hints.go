@@ -124,20 +124,23 @@ func (tx *transaction) insertPosting(p store.Posting) error {
 
 // AddPostings implements store.Search.
 func (s *Store) AddPostings(ctx context.Context, postings []store.Posting) (added int64, err error) {
+	return countWritten(ctx, s, insertPostingSQL, postings, func(p store.Posting) []any {
+		return []any{int64(p.Term), p.Place, p.Sequence}
+	})
+}
+
+// countWritten executes an insert for each record, and returns how many rows it has written.
+func countWritten[T any](ctx context.Context, s *Store, insert string, records []T, parameters func(T) []any) (written int64, err error) {
 	err = s.writing(ctx, func(tx *transaction) error {
-		added = 0
-		for _, p := range postings {
-			err := tx.query(insertPostingSQL+" RETURNING 1", []any{int64(p.Term), p.Place, p.Sequence}, func(row) error {
-				added++
+		written = 0
+		return each(records, func(record T) error {
+			return tx.query(insert+" RETURNING 1", parameters(record), func(row) error {
+				written++
 				return nil
 			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		})
 	})
-	return added, err
+	return written, err
 }
 
 // Postings implements store.Search.
@@ -150,4 +153,29 @@ func (s *Store) Postings(ctx context.Context, q store.PostingQuery) ([]store.Pos
 		p := store.Posting{Term: q.Term}
 		return p, r.Scan(&p.Place, &p.Sequence)
 	})
+}
+
+const putReceiptPostingSQL = `INSERT INTO receipt_postings (term, block, receipts) VALUES (?, ?, ?)
+	ON CONFLICT (term, block) DO UPDATE SET receipts = receipts | excluded.receipts WHERE receipts | excluded.receipts <> receipts`
+
+func (tx *transaction) putReceiptPosting(p store.ReceiptPosting) error {
+	return tx.exec(putReceiptPostingSQL, int64(p.Term), p.Block, int64(p.Receipts)) //nolint:gosec // the same 64 bits
+}
+
+// AddReceiptPostings implements store.Search.
+func (s *Store) AddReceiptPostings(ctx context.Context, postings []store.ReceiptPosting) (changed int64, err error) {
+	return countWritten(ctx, s, putReceiptPostingSQL, store.MergeReceiptPostings(postings), func(p store.ReceiptPosting) []any {
+		return []any{int64(p.Term), p.Block, int64(p.Receipts)} //nolint:gosec // the same 64 bits
+	})
+}
+
+// ReceiptPostings implements store.Search.
+func (s *Store) ReceiptPostings(ctx context.Context, q store.ReceiptPostingQuery) ([]store.ReceiptPosting, error) {
+	return readAll(ctx, s, "SELECT block, receipts FROM receipt_postings WHERE term = ? AND block BETWEEN ? AND ? ORDER BY block DESC LIMIT ?",
+		[]any{int64(q.Term), q.From, q.To, int64(q.Limit)}, func(r row) (store.ReceiptPosting, error) {
+			p, receipts := store.ReceiptPosting{Term: q.Term}, int64(0)
+			err := r.Scan(&p.Block, &receipts)
+			p.Receipts = uint64(receipts)
+			return p, err
+		})
 }

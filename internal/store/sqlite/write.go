@@ -35,6 +35,7 @@ func (tx *transaction) apply(c *store.Changes) error {
 		func() error { return each(c.Logs, tx.putLog) },
 		func() error { return each(c.Findings, tx.putFinding) },
 		func() error { return each(c.NewPostings, tx.insertPosting) },
+		func() error { return each(store.MergeReceiptPostings(c.ReceiptPostings), tx.putReceiptPosting) },
 		func() error { return each(c.NewJobs, tx.insertJob) },
 	} {
 		if err := write(); err != nil {
