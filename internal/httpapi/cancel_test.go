@@ -29,7 +29,8 @@ func TestCancelApproval(t *testing.T) {
 	})
 }
 
-// A reviewer is told of every rule that wants a decision, not of one alone.
+// A reviewer is told of every rule that wants a decision, not of one alone, and so is the client:
+// before and after the approval, and if it sends the action again.
 func TestAllMatchingRulesAreShown(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		s.put(t, s.acme.admin, "application/json", `{"rules":[
@@ -44,9 +45,13 @@ func TestAllMatchingRulesAreShown(t *testing.T) {
 				Shadow                 bool
 			} `json:"matched_rules"`
 		}
-		recorded := decode[ruled](t, s.post(t, s.acme.agent, "/v1/chains/"+chainID+"/events", aPayment).expect(t, http.StatusOK))
+		event := `{"idempotency_key":"once",` + aPayment[1:]
+		recorded := decode[ruled](t, s.post(t, s.acme.agent, "/v1/chains/"+chainID+"/events", event).expect(t, http.StatusOK))
 		shown := decode[ruled](t, s.get(t, s.acme.member, "/v1/approvals/"+recorded.ApprovalID).expect(t, http.StatusOK))
-		for name, found := range map[string]ruled{"the decision": recorded, "the approval": shown} {
+		s.post(t, s.acme.member, "/v1/approvals/"+recorded.ApprovalID+"/approve", "").expect(t, http.StatusOK)
+		released := decode[struct{ Decision ruled }](t, s.get(t, s.acme.agent, "/v1/approvals/"+recorded.ApprovalID).expect(t, http.StatusOK)).Decision
+		again := decode[ruled](t, s.post(t, s.acme.agent, "/v1/chains/"+chainID+"/events", event).expect(t, http.StatusOK))
+		for name, found := range map[string]ruled{"the decision": recorded, "the approval": shown, "what was approved": released, "the repeat": again} {
 			var names []string
 			for _, rule := range found.Matched {
 				names = append(names, rule.Name+" "+rule.Decision)

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"testing"
 )
 
@@ -138,6 +139,9 @@ func TestAgain(t *testing.T) {
 			if p.state.Actions != before.Actions || p.state.Tokens != before.Tokens || p.state.Granted != before.Granted ||
 				p.state.Metrics.FinancialExposure.Cmp(before.Metrics.FinancialExposure) != 0 || p.state.Pending.Exposure.Cmp(before.Pending.Exposure) != 0 {
 				t.Error("the question changed the chain")
+			}
+			if of := recorded.Approval; of != nil && d.PolicyName == of.PolicyName && !slices.Equal(d.Matched, event.Decision.Matched) {
+				t.Errorf("it lists the rules %+v, and %+v at first", d.Matched, event.Decision.Matched)
 			}
 			if answer.ID != event.ID || answer.Approval != event.Approval || answer.Sequence != event.Sequence {
 				t.Error("another event is answered")

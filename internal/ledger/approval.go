@@ -279,7 +279,7 @@ func (a *Approval) settle(status ApprovalStatus, reviewer *Reviewer, comment str
 func (a *Approval) Release(status ApprovalStatus) Decision {
 	d := Decision{
 		Outcome: Deny, Source: SourceHuman, PolicyName: a.PolicyName, PolicyVersion: a.PolicyVersion,
-		Mode: Enforce, EstimatedCost: a.Reserved.Cost,
+		Mode: Enforce, EstimatedCost: a.Reserved.Cost, Matched: a.Matched,
 	}
 	switch status {
 	case ApprovalApproved:
@@ -288,6 +288,7 @@ func (a *Approval) Release(status ApprovalStatus) Decision {
 		if by := a.DeniedBy; by != nil {
 			d.Source, d.PolicyName, d.PolicyVersion = SourceBackend, by.PolicyName, by.PolicyVersion
 			d.Reason, d.Remediation = bounded("the rules have changed while the action waited for approval, and deny it: "+by.Reason), by.Remediation
+			d.matchedFirst(MatchedRule{Name: by.PolicyName, Outcome: Deny, Reason: bounded(by.Reason)})
 			break
 		}
 		d.Reason = commented("a reviewer denied the action", a.Comment)

@@ -108,6 +108,12 @@ func matchedRules(matches []Match, allShadow bool) []MatchedRule {
 	return rules[:min(len(rules), maxMatched)]
 }
 
+// matchedFirst puts rules that matched later before the others.
+func (d *Decision) matchedFirst(rules ...MatchedRule) {
+	d.Matched = slices.Concat(rules, d.Matched)
+	d.Matched = d.Matched[:min(len(d.Matched), maxMatched)]
+}
+
 // AppendMatched encodes matched rules for decisions, events and approvals.
 func AppendMatched(dst []byte, rules []MatchedRule) []byte {
 	return appendObjects(dst, rules, func(w *canon.ObjectWriter, rule *MatchedRule) {
@@ -382,8 +388,7 @@ func (d Decision) Halted(k *KillSwitch) Decision {
 		d.explain(&stop)
 		// It reads as Decide's own does: the switch is a rule that matched, and it is never in shadow.
 		d.Outcome, d.Mode, d.Shadow = Deny, Enforce, ""
-		d.Matched = slices.Concat(matchedRules([]Match{stop}, false), d.Matched)
-		d.Matched = d.Matched[:min(len(d.Matched), maxMatched)]
+		d.matchedFirst(matchedRules([]Match{stop}, false)...)
 	}
 	d.KillSwitchActive, d.PauseReason = true, k.Reason
 	return d

@@ -149,6 +149,9 @@ func TestPolicyDenialStands(t *testing.T) {
 		t.Errorf("a no is answered %v, changed %v", err, changed)
 	}
 	d := a.Release(a.Status)
+	if want := []MatchedRule{{Name: "freeze", Outcome: Deny, Reason: "nothing is paid in May"}}; !slices.Equal(d.Matched, slices.Concat(want, a.Matched)) {
+		t.Errorf("it lists %+v", d.Matched)
+	}
 	if d.Outcome != Deny || d.Source != SourceBackend || d.PolicyName != "freeze" || d.PolicyVersion != "v7+0" || !strings.Contains(d.Reason, "in May") || d.Remediation != "Wait for June." {
 		t.Errorf("it releases %+v", d)
 	}
