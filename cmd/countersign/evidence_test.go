@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -109,6 +110,36 @@ func TestTamperingIsFound(t *testing.T) {
 			})
 		})
 	}
+}
+
+// If no receipt is left to tell the year, the audit makes up no number: before the first receipt, and
+// if all are gone.
+//
+//countersign:race
+func TestAuditNamesNoNumberThatNothingHas(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		finds := func(says string) {
+			t.Helper()
+			if r := refuse(t, cli.ExitFailed, says, s.args("audit")...); strings.Contains(r.out, "CSN-") {
+				t.Errorf("the audit makes up a number: %s", r.out)
+			}
+		}
+		server := start(t, s.flags...)
+		admin := server.admin(t)
+		admin.call(t, http.MethodPost, "/v1/chains", `{"name":"open"}`, &struct{}{})
+		server.stop(t)
+		s.exec(t, "UPDATE chain_states SET status = 'completed'")
+		finds("default: BROKEN at chain: chain ")
+		s.exec(t, "UPDATE chain_states SET status = 'active'")
+
+		server = start(t, s.flags...)
+		admin = server.client(admin.key)
+		admin.seal(t)
+		admin.seal(t)
+		server.stop(t)
+		s.exec(t, "DELETE FROM receipts")
+		finds("default: BROKEN at head: the head counts 2 receipts, and none is stored: all are missing")
+	})
 }
 
 // Evidence that cannot be read is reported as unreadable and not as tampered with.

@@ -7,7 +7,8 @@ import (
 
 // Break is the first place where a ledger is broken.
 type Break struct {
-	Sequence      int64  `json:"sequence"`
+	Sequence int64 `json:"sequence"`
+	// ReceiptNumber is empty if the break is in no receipt, or nothing says of which year it is.
 	ReceiptNumber string `json:"receipt_number"`
 	Check         Check  `json:"check"`
 	Detail        string `json:"detail"`
@@ -17,6 +18,9 @@ type Break struct {
 }
 
 func (b *Break) Error() string {
+	if b.ReceiptNumber == "" {
+		return fmt.Sprintf("%s: %s", b.Check, b.Detail)
+	}
 	return fmt.Sprintf("%s: %s: %s", b.ReceiptNumber, b.Check, b.Detail)
 }
 
@@ -47,7 +51,11 @@ func NewWalkFrom(sequence int64) *Walk {
 func (w *Walk) Step(r *StoredReceipt, in *Inspection) *Break {
 	expected := w.Checked + 1
 	broken := func(check Check, detail string) *Break {
-		return &Break{Sequence: expected, ReceiptNumber: w.label(r, expected), Check: check, Detail: detail}
+		label := w.label(r, expected)
+		if label == "" {
+			detail = fmt.Sprintf("receipt %d: %s", expected, detail)
+		}
+		return &Break{Sequence: expected, ReceiptNumber: label, Check: check, Detail: detail}
 	}
 	if r.Sequence != expected {
 		return broken(CheckSequence, fmt.Sprintf("receipt %d is missing: the next one stored is %d", expected, r.Sequence))
@@ -70,13 +78,16 @@ func (w *Walk) Step(r *StoredReceipt, in *Inspection) *Break {
 // of the two.
 func (w *Walk) Join(next *Walk, found *Break) *Break {
 	if missing := w.Checked + 1; missing != next.from {
+		if w.year == 0 {
+			w.year = next.year
+		}
 		return &Break{Sequence: missing, ReceiptNumber: w.Label(missing), Check: CheckSequence, Detail: fmt.Sprintf("receipt %d is missing", missing)}
 	}
 	if next.Checked >= next.from && !sameLink(next.firstLink, w.last) {
 		return &Break{Sequence: next.from, ReceiptNumber: next.Label(next.from), Check: CheckPreviousLink, Detail: "does not carry the hash of the receipt before it"}
 	}
 	if found != nil {
-		if found.ReceiptNumber == (&Walk{}).Label(found.Sequence) {
+		if found.ReceiptNumber == "" {
 			found.ReceiptNumber = w.Label(found.Sequence)
 		}
 		return found
@@ -88,8 +99,12 @@ func (w *Walk) Join(next *Walk, found *Break) *Break {
 	return nil
 }
 
-// Label returns the receipt number of a sequence, as far as the walk knows.
+// Label returns the receipt number of a sequence, with the year of the receipt before it. It is
+// empty if the walk has met no receipt: a number with a made-up year would name none.
 func (w *Walk) Label(sequence int64) string {
+	if w.year == 0 {
+		return ""
+	}
 	return fmt.Sprintf("%s-%04d-%05d", NumberPrefix, w.year, sequence)
 }
 
@@ -126,6 +141,8 @@ func (w *Walk) Finish(head *Head, keys Keys) *Break {
 		return broken("the organization's head is missing")
 	case !head.Authentic(keys):
 		return broken("the organization's head fails its authenticator")
+	case head.Count > 0 && w.Checked == 0:
+		return broken(fmt.Sprintf("the head counts %d receipts, and none is stored: all are missing", head.Count))
 	case head.Count > w.Checked:
 		return broken(fmt.Sprintf("the head counts %d receipts, %d are stored: the last ones were cut off", head.Count, w.Checked))
 	case head.Count < w.Checked:

@@ -348,9 +348,12 @@ func (s *scene) try(c crime) (refused bool) {
 		known = known || found.Check == check
 	}
 	there := found.Sequence == c.sequence || c.earlier && found.Sequence < c.sequence
-	named := strings.HasSuffix(found.ReceiptNumber, fmt.Sprintf("-%05d", found.Sequence))
-	if found.Sequence == 0 { // it concerns no receipt
+	named := strings.HasSuffix(found.ReceiptNumber, fmt.Sprintf("-%05d", found.Sequence)) && !strings.Contains(found.ReceiptNumber, "-0000-")
+	switch {
+	case found.Sequence == 0: // it concerns no receipt
 		named = found.ReceiptNumber == ""
+	case found.ReceiptNumber == "": // no receipt before it tells the year, so the detail names what it is
+		named = found.Sequence == 1 && (found.Check == ledger.CheckHead || strings.HasPrefix(found.Detail, "receipt 1: ") || strings.HasPrefix(found.Detail, "chain "))
 	}
 	if !there || !known || !named {
 		s.t.Errorf("%s: found %+v, want one of %v at receipt %d", c.name, found, c.checks, c.sequence)
