@@ -21,13 +21,22 @@ func (x *exchange) policyDocument() (*service.PolicyDocument, error) {
 	if len(text) == 0 {
 		return nil, fault.Errorf(fault.CodeInvalidJSON, "the request needs a policy set as its body")
 	}
-	switch mediaType(x.r.Header.Get("Content-Type")) {
-	case "application/json":
-		return &service.PolicyDocument{Text: text}, nil
-	case "application/yaml", "application/x-yaml", "text/yaml":
+	switch {
+	case x.sentYAML():
 		return &service.PolicyDocument{Text: text, YAML: true}, nil
+	case mediaType(x.r.Header.Get("Content-Type")) == "application/json":
+		return &service.PolicyDocument{Text: text}, nil
 	}
 	return nil, fault.Errorf(fault.CodeUnsupportedMedia, "send the policy set as Content-Type: application/yaml or application/json")
+}
+
+// sentYAML reports whether the request says that its body is YAML.
+func (x *exchange) sentYAML() bool {
+	switch mediaType(x.r.Header.Get("Content-Type")) {
+	case "application/yaml", "application/x-yaml", "text/yaml":
+		return true
+	}
+	return false
 }
 
 func listPolicies(x *exchange) error {
@@ -87,7 +96,7 @@ func checkPolicy(x *exchange) error {
 }
 
 func simulatePolicy(x *exchange) error {
-	request, err := parsed(x, service.ParseSimulation)
+	request, err := x.simulation()
 	if err != nil {
 		return err
 	}
@@ -96,4 +105,17 @@ func simulatePolicy(x *exchange) error {
 		return err
 	}
 	return x.answer(http.StatusOK, appendSimulation(nil, report))
+}
+
+// simulation reads a candidate set in YAML, which is the whole body as where a set is put, or a
+// request in JSON, which can also bound the simulation.
+func (x *exchange) simulation() (*service.Simulation, error) {
+	if !x.sentYAML() {
+		return parsed(x, service.ParseSimulation)
+	}
+	document, err := x.policyDocument()
+	if err != nil {
+		return nil, err
+	}
+	return service.SimulationOf(document), nil
 }

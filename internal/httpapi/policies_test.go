@@ -206,8 +206,13 @@ func TestSimulatePolicy(t *testing.T) {
 		simulate := func(body string) result {
 			return decode[result](t, s.post(t, s.acme.admin, "/v1/policies/simulate", body).expect(t, http.StatusOK).without(t, "planted-query"))
 		}
-		for name, candidate := range map[string]string{"JSON": jsonSet, "YAML": string(encode(t, yamlSet))} {
-			got := simulate(`{"policy":` + candidate + `}`)
+		sent := func(contentType, body string) result {
+			return decode[result](t, s.sendPolicy(t, s.acme.admin, http.MethodPost, "/v1/policies/simulate", contentType, body).expect(t, http.StatusOK))
+		}
+		for name, got := range map[string]result{
+			"JSON": simulate(`{"policy":` + jsonSet + `}`), "YAML in JSON": simulate(`{"policy":` + string(encode(t, yamlSet)) + `}`),
+			"YAML": sent("application/yaml", yamlSet), "YAML of another name": sent("text/yaml; charset=utf-8", yamlSet),
+		} {
 			if got.Events != 4 || got.Chains != 2 || got.Changed != 2 || !got.Complete || !strings.HasPrefix(got.Version, "v1+") ||
 				len(got.Changes) != 1 || got.Changes[0].From != "allow_with_flag" || got.Changes[0].To != "deny" || got.Changes[0].Count != 2 ||
 				len(got.Examples) != 2 || got.Examples[0].ActionName != "delete_user" || got.Examples[0].PolicyName != "planted-no-deletes" {
@@ -222,6 +227,19 @@ func TestSimulatePolicy(t *testing.T) {
 		}
 		if got := simulate(`{"policy":` + jsonSet + `,"since":"9999-01-01T00:00:00Z"}`); got.Events != 0 || !got.Complete {
 			t.Errorf("of the future, it simulated %+v", got)
+		}
+		for _, refused := range []struct {
+			contentType, body string
+			status            int
+			code              string
+		}{
+			{"application/yaml", "rules: [", 422, "invalid_request"},
+			{"application/yaml", "policy: {rules: []}", 422, "invalid_request"},
+			{"application/yaml", "", 400, "invalid_json"},
+			{"application/yaml", "# " + strings.Repeat("x", 256<<10), 413, "too_large"},
+			{"text/plain", yamlSet, 415, "unsupported_media_type"},
+		} {
+			s.sendPolicy(t, s.acme.admin, http.MethodPost, "/v1/policies/simulate", refused.contentType, refused.body).refuse(t, refused.status, refused.code)
 		}
 		if s.database.dump(t) != before {
 			t.Error("a simulation changed what is stored")

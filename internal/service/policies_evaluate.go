@@ -234,6 +234,11 @@ const (
 	maxSimulatedBytes = 256 << 10
 )
 
+// SimulationOf returns the simulation of a set with the default bounds.
+func SimulationOf(d *PolicyDocument) *Simulation {
+	return &Simulation{Document: *d, MaxEvents: defaultSimulated}
+}
+
 // ParseSimulation reads the body of a request to simulate: the candidate set as an object or as
 // the text of a document, and the bounds of the simulation.
 func ParseSimulation(v canon.Value) (*Simulation, error) {
