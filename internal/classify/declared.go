@@ -51,6 +51,23 @@ func (d *declaration) member(m canon.Member) {
 	}
 }
 
+// DeclaresTokens reports whether a member of an action's metadata is a count of tokens, or an
+// object with such counts.
+func DeclaresTokens(name string) (count, usage bool) {
+	r := roleOf(name)
+	return r == roleInput || r == roleOutput, r == roleUsage
+}
+
+// ReadableCount reports whether a count says how many: a whole number, or null for none. Anything
+// else counts as 0.
+func ReadableCount(v canon.Value) bool {
+	if v.Kind() != canon.Number {
+		return v.IsNull()
+	}
+	n, whole := v.Int()
+	return whole && n >= 0 || v.Float() >= MaxTokens
+}
+
 // declaredCategories reads one name or a list. Both spellings of the key work, so that a caller
 // does not lose a category by choosing one.
 func declaredCategories(v canon.Value) categorySet {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // Action is what an agent is about to do, as the client sent it.
@@ -53,6 +54,7 @@ func ParseAction(v canon.Value) (*Action, error) {
 	action := readAction(f)
 	checkGap(f, action)
 	checkLateOutcome(f, action)
+	checkCounts(f)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -120,6 +122,39 @@ func readAction(f *canon.Fields) *Action {
 		}
 	}
 	return action
+}
+
+// checkCounts refuses token counts in the metadata that would count as 0 although they say
+// something else: a budget must not be spared by a text or a negative number. What a client has
+// decided is recorded whatever it says, because it has happened. So is any payload, where such a
+// member may be data.
+func checkCounts(f *canon.Fields) {
+	if metadata, _ := f.Get("metadata"); metadata.Kind() != canon.Object {
+		return
+	}
+	declared := f.Nested("metadata")
+	for _, member := range declared.Members() {
+		count, usage := classify.DeclaresTokens(member.Name)
+		switch {
+		case count:
+			checkCount(declared, member)
+		case usage && member.Value.Kind() == canon.Object:
+			inner := declared.Nested(member.Name)
+			for _, counted := range inner.Members() {
+				if count, _ := classify.DeclaresTokens(counted.Name); count {
+					checkCount(inner, counted)
+				}
+			}
+			declared.Join(inner)
+		}
+	}
+	f.Join(declared)
+}
+
+func checkCount(f *canon.Fields, member canon.Member) {
+	if !classify.ReadableCount(member.Value) {
+		f.Fault(member.Name, "must be a number of tokens, 0 or more, without quotes or a fraction")
+	}
 }
 
 // parsePayload reads payload or its alias action_payload. A missing payload is refused instead of

@@ -140,6 +140,36 @@ func TestParseAction(t *testing.T) {
 	})
 }
 
+// Token counts in the metadata are numbers of tokens: what would silently count as none is refused.
+// In the payload they may be data, and what a client has decided is recorded whatever it says.
+func TestParseActionCountsTokens(t *testing.T) {
+	t.Parallel()
+	action := func(metadata string) string {
+		return `{"agent_name":"a","action_type":"llm_call","action_name":"c","payload":{"input_tokens":"7"},"metadata":` + metadata + `}`
+	}
+	checkRefusals(t, ParseAction, []refusal{
+		{"a text", action(`{"input_tokens":"1000"}`), []string{"/metadata/input_tokens"}},
+		{"what is left of a text", action(`{"input_tokens":"[REDACTED]"}`), []string{"/metadata/input_tokens"}},
+		{"negative", action(`{"output_tokens":-5}`), []string{"/metadata/output_tokens"}},
+		{"a fraction", action(`{"input_tokens":1.5,"output_tokens":2}`), []string{"/metadata/input_tokens"}},
+		{"a list", action(`{"input_tokens":[1]}`), []string{"/metadata/input_tokens"}},
+		{"other names", action(`{"promptTokens":true,"completion_tokens":{}}`), []string{"/metadata/completion_tokens", "/metadata/promptTokens"}},
+		{"usage", action(`{"usage":{"prompt_tokens":"5","completion_tokens":-1,"total_tokens":"x"}}`), []string{"/metadata/usage/completion_tokens", "/metadata/usage/prompt_tokens"}},
+	})
+	for _, metadata := range []string{
+		`{"input_tokens":1000,"output_tokens":0}`, `{"input_tokens":null,"usage":null}`, `{"input_tokens":1e+300}`, `{"usage":"much"}`, `{"usage":{"input_tokens":5,"tier":"x"}}`,
+		`{"max_tokens":"auto","tokens":-1}`, `null`,
+	} {
+		if _, err := ParseAction(must(canon.Parse([]byte(action(metadata))))); err != nil {
+			t.Errorf("%s: %v", metadata, err)
+		}
+	}
+	report := strings.Replace(action(`{"input_tokens":"1000"}`), `{`, `{"decision_source":"offline_stub","idempotency_key":"k",`, 1)
+	if reported, err := ParseReported(must(canon.Parse([]byte(`{"events":[` + report + `]}`)))); err != nil || reported[0].Facts.Tokens() != 0 {
+		t.Errorf("a report: %v", err)
+	}
+}
+
 // A chain is completed unless the request says that it failed, and only a failed one
 // may name an error.
 func TestParseCompletion(t *testing.T) {
