@@ -22,6 +22,8 @@ var badSettings = []badField{
 	{"a domain in upper case", `{"external_domains_allowlist":["Planted-a.example"]}`, []string{"/external_domains_allowlist"}},
 	{"a domain with a port", `{"external_domains_allowlist":["planted-a.example:443"]}`, []string{"/external_domains_allowlist"}},
 	{"a domain with a star", `{"external_domains_allowlist":["*.planted-a.example"]}`, []string{"/external_domains_allowlist"}},
+	{"a domain with what no name has", `{"external_domains_allowlist":["planted-a\u2100.example"]}`, []string{"/external_domains_allowlist"}},
+	{"a domain with invisible characters", `{"external_domains_allowlist":["planted\u200c-a.example"]}`, []string{"/external_domains_allowlist"}},
 	{"too many domains", `{"external_domains_allowlist":` + manyAgents + `}`, []string{"/external_domains_allowlist"}},
 	{"agents are null", `{"high_risk_agents":null}`, []string{"/high_risk_agents"}},
 	{"agents hold a number", `{"high_risk_agents":["a",2]}`, []string{"/high_risk_agents/1"}},

@@ -39,6 +39,7 @@ func TestOrganizationSettings(t *testing.T) {
 			{"the largest threshold", `{"cumulative_financial_threshold_usd":1e15}`, "cumulative_financial_threshold_usd", `1000000000000000`},
 			{"an empty allowlist", `{"external_domains_allowlist":[]}`, "external_domains_allowlist", `[]`},
 			{"an allowlist", `{"external_domains_allowlist":["example.com","xn--bcher-kva.example","localhost"]}`, "external_domains_allowlist", `["example.com","xn--bcher-kva.example","localhost"]`},
+			{"an allowlist in the script of its owner", `{"external_domains_allowlist":["b\u00fccher.example","Shop.B\u00dcCHER.example"]}`, "external_domains_allowlist", `["xn--bcher-kva.example","shop.xn--bcher-kva.example"]`},
 			{"no allowlist", `{"external_domains_allowlist":null}`, "external_domains_allowlist", `null`},
 			{"agents", `{"high_risk_agents":["研究者","b"]}`, "high_risk_agents", `["研究者","b"]`},
 			{"no agents", `{"high_risk_agents":[]}`, "high_risk_agents", `[]`},

@@ -246,3 +246,22 @@ func TestSimulatePolicy(t *testing.T) {
 		}
 	})
 }
+
+// A rule matches a domain whichever of its two forms the rule and the action name.
+func TestRulesKnowBothFormsOfADomain(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		s.put(t, s.acme.admin, "application/json", `{"rules":[
+			{"name":"readable","when":"action.external_domains.exists(d, d == 'b\u00fccher.example')","decision":"deny","reason":"no"},
+			{"name":"looked-up","when":"action.external_domains.exists(d, d.endsWith('.xn--mnchen-3ya.example'))","decision":"deny","reason":"no"}]}`).expect(t, http.StatusOK)
+		chainID := s.open(t, s.acme.agent, `{"name":"forms"}`)
+		for url, want := range map[string]string{
+			"https://b\u00fccher.example/": "deny", "https://xn--bcher-kva.example/": "deny", "https://bucher.example/": "allow",
+			"https://a.m\u00fcnchen.example/": "deny", "https://a.xn--mnchen-3ya.example/": "deny",
+		} {
+			got := s.record(t, s.acme.agent, chainID, strings.Replace(anAction, `"query":"planted-query"`, `"url":"`+url+`"`, 1))
+			if got.Decision != want {
+				t.Errorf("%s: %s, want %s", url, got.Decision, want)
+			}
+		}
+	})
+}

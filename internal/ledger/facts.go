@@ -35,13 +35,17 @@ func (f *Facts) Tokens() int64 { return f.InputTokens + f.OutputTokens }
 // has reports whether the action has a category.
 func (f *Facts) has(category string) bool { return slices.Contains(f.Categories, category) }
 
+// DomainForms returns the external domains, and those with letters beyond ASCII in both forms: a
+// rule of the organization may name either.
+func (f *Facts) DomainForms() []string { return classify.BothForms(f.ExternalDomains) }
+
 func classifyAction(action *Action, payload, metadata canon.Value) Facts {
 	found := classify.Classify(classify.Input{
 		ActionType: action.ActionType, ActionName: action.ActionName, Payload: payload, Metadata: metadata,
 	})
 	facts := Facts{
 		Categories: found.Categories, AmountUnusable: found.AmountUnusable,
-		ExternalDomains: found.ExternalDomains, RecordsModified: found.RecordsModified, WritesSQL: found.WritesSQL,
+		ExternalDomains: classify.ASCIIDomains(found.ExternalDomains), RecordsModified: found.RecordsModified, WritesSQL: found.WritesSQL,
 		Model: found.Model, InputTokens: found.InputTokens, OutputTokens: found.OutputTokens,
 	}
 	// An absurdly large amount cannot be compared with a threshold, so a person has to look at it.
@@ -85,7 +89,9 @@ func (a *Action) addFound(request *canon.Fields) {
 			found.Fault("external_domains", "element %d must be a host in lower case and nothing else, such as example.com", i)
 			continue
 		}
-		f.ExternalDomains = insert(f.ExternalDomains, domain)
+		for _, name := range classify.ASCIIDomains([]string{domain}) {
+			f.ExternalDomains = insert(f.ExternalDomains, name)
+		}
 	}
 	// A financial action without an amount has an amount that the client could not compare. It is
 	// replaced by one that cannot be compared.

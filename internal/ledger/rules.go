@@ -224,7 +224,9 @@ func (q *Question) strangeDomain() string {
 			continue
 		}
 		for _, domain := range q.Action.Facts.ExternalDomains {
-			if !slices.ContainsFunc(list, func(allowed string) bool { return within(domain, allowed) }) {
+			// A host that cannot be looked up is nobody's: some programs read its end as a path.
+			ascii, ok := classify.ASCIIDomain(domain)
+			if !ok || !slices.ContainsFunc(list, func(allowed string) bool { return within(ascii, allowed) }) {
 				return domain
 			}
 		}

@@ -225,12 +225,15 @@ var categoryPattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 var domainPattern = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
+// parseDomains returns domains in the form that is compared.
 func parseDomains(f *canon.Fields, name string) []string {
 	domains := f.Texts(name, maxListed, maxDomain)
 	for i, domain := range domains {
-		if !domainPattern.MatchString(domain) {
+		ascii, ok := classify.ASCIIDomain(domain)
+		if !ok || !domainPattern.MatchString(ascii) {
 			f.Fault(name, "element %d must be a domain in lower case, such as example.com", i)
 		}
+		domains[i] = ascii
 	}
 	return domains
 }

@@ -610,7 +610,7 @@ func policyInput(q *ledger.Question) *policy.Input {
 // metadata.
 func describeAction(in *policy.Input, a *ledger.Action) {
 	in.AgentName, in.ParentAgentName, in.ActionType, in.ActionName = a.AgentName, a.ParentAgentName, a.ActionType, a.ActionName
-	in.Categories, in.ExternalDomains, in.RecordsModified = a.Facts.Categories, a.Facts.ExternalDomains, a.Facts.RecordsModified
+	in.Categories, in.ExternalDomains, in.RecordsModified = a.Facts.Categories, a.Facts.DomainForms(), a.Facts.RecordsModified
 	if a.Facts.Amount != nil {
 		in.AmountUSD, in.HasAmount = a.Facts.Amount.Float(), true
 	}

@@ -95,7 +95,7 @@ func domainsText(a *Approval) string {
 		return cli.None
 	}
 	found := classify.Classify(classify.Input{ActionType: a.ActionType, ActionName: a.ActionName, Payload: payload})
-	return someOf(found.ExternalDomains, cli.None)
+	return someOf(classify.ASCIIDomains(found.ExternalDomains), cli.None)
 }
 
 func decidersText(a *Approval) string {

@@ -150,7 +150,10 @@ def test_the_address_of_the_command_line_serves_too(
         ({"external_domains_allowlist": ["https://a.com"]}, r"allowlist\[0\] must be a domain"),
         ({"external_domains_allowlist": ["a.com", "*.a.com"]}, r"allowlist\[1\] must be a domain"),
         ({"external_domains_allowlist": ["a..com"]}, r"allowlist\[0\] must be a domain"),
-        ({"external_domains_allowlist": ["münchen.de"]}, r"allowlist\[0\] must be a domain"),
+        ({"external_domains_allowlist": ["straße.de"]}, r"allowlist\[0\] must be in the form"),
+        ({"external_domains_allowlist": ["a\u200cb.de"]}, r"allowlist\[0\] must be in the form"),
+        ({"external_domains_allowlist": ["a\u2100.com"]}, r"allowlist\[0\] must be a domain"),
+        ({"external_domains_allowlist": ["\u202ea.com"]}, r"allowlist\[0\] must be a domain"),
         ({"external_domains_allowlist": ["a.com\n"]}, r"allowlist\[0\] must be a domain"),
         ({"external_domains_allowlist": ["\u212a.com"]}, r"allowlist\[0\] must be a domain"),
         ({"high_risk_agents": "root"}, "high_risk_agents must be a list"),
@@ -181,6 +184,13 @@ def test_a_wrong_parameter_is_named(settings: dict[str, Any], says: str) -> None
 def test_domains_are_sent_as_the_service_spells_them() -> None:
     config = countersign.init(KEY, external_domains_allowlist=["Example.COM", "a_b.example.org."])
     assert config.external_domains_allowlist == ("example.com", "a_b.example.org")
+    international = ["Bücher.example.", "shop.bu\u0308cher.example", "xn--bcher-kva.example"]
+    config = countersign.init(KEY, external_domains_allowlist=international)
+    assert config.external_domains_allowlist == (
+        "xn--bcher-kva.example",
+        "shop.xn--bcher-kva.example",
+        "xn--bcher-kva.example",
+    )
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]:9", "127.8.8.8"])

@@ -18,6 +18,9 @@ _N = TypeVar("_N", bound=float)
 _DOMAIN = re.compile(
     r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII
 )
+_DOTS = re.compile("[.\u3002\uff0e\uff61]")
+# Older and newer standards for domains read these differently: sharp s, final sigma, joiners.
+_READ_DIFFERENTLY = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NOT_IN_ADDRESSES = re.compile(r"[\s\x00-\x1f\x7f,;<>()\"\\]|\.\.")
 
@@ -68,11 +71,25 @@ def domains(name: str, value: Any) -> tuple[str, ...] | None:
     given = texts(name, value, 1000, 254)
     if given is None:
         return None
-    spelled = tuple(domain.lower().removesuffix(".") for domain in given)
-    for i, domain in enumerate(spelled):
-        # Lower case turns some letters of other scripts into Latin ones.
-        if not given[i].isascii() or len(domain) > 253 or not _DOMAIN.fullmatch(domain):
-            raise ConfigurationError(f"{name}[{i}] must be a domain, such as example.com")
+    return tuple(_domain(f"{name}[{i}]", domain) for i, domain in enumerate(given))
+
+
+def _domain(name: str, given: str) -> str:
+    if _READ_DIFFERENTLY.search(given):
+        raise ConfigurationError(f"{name} must be in the form that is looked up, such as xn--...")
+    spelled = given.lower()
+    if not given.isascii():
+        try:
+            spelled = given.encode("idna").decode("ascii").lower()
+        except UnicodeError:
+            spelled = ""
+        labels = zip(_DOTS.split(given), spelled.split("."), strict=False)
+        # Some letters of other scripts become Latin ones: nobody sees which domain is meant.
+        if not all(was.isascii() or now.startswith("xn--") for was, now in labels):
+            spelled = ""
+    spelled = spelled.removesuffix(".")
+    if len(spelled) > 253 or not _DOMAIN.fullmatch(spelled):
+        raise ConfigurationError(f"{name} must be a domain, such as example.com")
     return spelled
 
 
