@@ -257,6 +257,7 @@ func TestRolledBackDatabaseIsNotSigned(t *testing.T) {
 		if c := l.checkpoint("acme"); c != before {
 			t.Errorf("signed: %+v", c)
 		}
+		l.WaitForFindings() // so that the last act is that of the operator
 		c, _ := tlog.ParseCheckpoint(strings.SplitN(string(older), "\n\n", 2)[0] + "\n")
 		execute(t, db.Direct(t), db, "UPDATE log_checkpoints SET size = ?, root = ?, note = ? WHERE kind = 'newest'", c.Size, c.Root[:], older)
 		l = logging(t, db, l, true)
@@ -264,6 +265,7 @@ func TestRolledBackDatabaseIsNotSigned(t *testing.T) {
 		if c := l.checkpoint("acme"); c.Size != 2 {
 			t.Errorf("signed after the log was rolled back as well: %+v", c)
 		}
+		l.WaitForFindings()
 
 		done(t, l.Operator().CloseLogForTest(t.Context(), acme.id, "acme"))
 		l.ForgetPauses()
