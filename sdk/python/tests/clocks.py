@@ -40,8 +40,8 @@ class ManualClock(Clock):
         self._process += 1
 
 
-def stop_time(config: countersign.ChainConfig) -> ManualClock:
+def stop_time(config: countersign.ChainConfig, wall: float = 1_800_000_000.0) -> ManualClock:
     """Give a configuration a clock of its own."""
-    clock = ManualClock()
+    clock = ManualClock(wall=wall)
     transport_of(config).clock = clock
     return clock

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -166,6 +167,46 @@ def test_retry_after_is_honoured() -> None:
     asked, result = perform(call(), busy, Reply(200, {}, b'{"a":1}'))
     assert result == {"a": 1}
     assert [e.seconds for e in asked if isinstance(e, Pause)] == [2.0]
+
+
+NOON = "Tue, 17 Nov 2026 12:00:00 GMT"
+DATES = {
+    "a date": (["Tue, 17 Nov 2026 12:00:02 GMT"], [2.0]),
+    "the form of RFC 850": (["Tuesday, 17-Nov-26 12:00:02 GMT"], [2.0]),
+    "the form of asctime": (["Tue Nov 17 12:00:02 2026"], [2.0]),
+    "by the clock of whoever answers": (
+        ["Tue, 17 Nov 2026 18:00:03 GMT", "Tue, 17 Nov 2026 18:00:00 GMT"],
+        [3.0],
+    ),
+    "by ours, if the answer's date is none": (["Tue, 17 Nov 2026 12:00:02 GMT", "noon"], [2.0]),
+    "too far away": (["Tue, 17 Nov 2026 12:01:00 GMT"], []),
+    "very far away": (["Fri, 31 Dec 9999 23:59:59 GMT"], []),
+}
+
+
+@pytest.mark.parametrize(("headers", "pauses"), DATES.values(), ids=DATES.keys())
+def test_a_date_in_retry_after_is_honoured(headers: list[str], pauses: list[float]) -> None:
+    """Proxies may answer with a date in place of seconds: the client waits until then, or gives up
+    at once if its own time-out is over first."""
+    config = configure(Script())
+    stop_time(config, wall=parsedate_to_datetime(NOON).timestamp())
+    busy = Reply(429, dict(zip(("retry-after", "date"), headers, strict=False)), b"")
+    asked, result = perform(transport_of(config).call("GET", "/x"), busy, Reply(200, {}, b"{}"))
+    assert [e.seconds for e in asked if isinstance(e, Pause)] == pauses
+    assert isinstance(result, countersign.APIError) is not bool(pauses)
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["Tue, 17 Nov 1998 12:00:00 GMT", "soon", "", "-3", "nan", "Tue, 17 Nov 99999999999 12:00 GMT"],
+)
+def test_a_retry_after_that_says_nothing_leaves_our_own_pause(told: str) -> None:
+    """A date that is over and a text that is no time are not waited for, and break nothing."""
+    busy = Reply(429, {"retry-after": told}, b"")
+    asked, result = perform(call(), busy, Reply(200, {}, b"{}"))
+    assert result == {}
+    (pause,) = [e.seconds for e in asked if isinstance(e, Pause)]
+    assert 0.05 <= pause <= 0.1
 
 
 def test_a_busy_service_is_asked_again_for_as_long_as_the_time_out_lasts() -> None:

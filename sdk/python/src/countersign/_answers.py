@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import timezone
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from countersign._clients import Unreachable
@@ -16,6 +18,7 @@ _GATEWAY = frozenset((502, 503, 504))
 _TEMPORARY = frozenset((408, 425, 429))
 # An operator has to look at the service first, so retrying does not help.
 _PERMANENT = frozenset(("evidence_tampered", "store_rolled_back"))
+_LONGEST_PAUSE = 3600.0  # seconds
 
 
 def read(reply: Reply) -> dict[str, Any]:
@@ -50,12 +53,38 @@ def is_retryable(error: APIError) -> bool:
     return error.status in _TEMPORARY or error.status >= 500 or 200 <= error.status < 300
 
 
-def retry_after(reply: Reply) -> float:
-    """Return the seconds of the Retry-After header; 0 without one."""
+def retry_after(reply: Reply, now: float) -> float:
+    """Return how many seconds the Retry-After header says to wait; 0 without one. ``now`` is the
+    wall clock."""
+    told = reply.headers.get("retry-after")
+    if told is None:
+        return 0.0
     try:
-        return min(max(float(reply.headers.get("retry-after", 0)), 0.0), 3600.0)
+        seconds = float(told)
     except ValueError:
-        return 0.0  # a date: use our own backoff
+        seconds = _seconds_until(told, reply.headers.get("date"), now)
+    # NaN compares with nothing, and no pause is that long.
+    return min(max(seconds, 0.0), _LONGEST_PAUSE) if seconds == seconds else 0.0
+
+
+def _seconds_until(date: str, answered: str | None, now: float) -> float:
+    """Return the seconds from the answer to a date. Where the answer has a date of its own, both
+    are of one clock, and this machine's may be wrong."""
+    until = _timestamp(date)
+    if until is None:
+        return 0.0
+    since = _timestamp(answered) if answered is not None else None
+    return until - (now if since is None else since)
+
+
+def _timestamp(date: str) -> float | None:
+    """Return an HTTP date, in any of its three forms, in seconds; None for another text."""
+    try:
+        moment = parsedate_to_datetime(date)
+    except (OverflowError, TypeError, ValueError):
+        return None
+    # One of the forms has no time zone: HTTP knows only one.
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _refusal(reply: Reply, problem: Mapping[str, Any]) -> APIError:

@@ -147,7 +147,7 @@ class Transport:
                 reply: Reply = yield Send(
                     method, path, deadline - sent.monotonic, content, headers or {}, authenticated
                 )
-                told = retry_after(reply)
+                told = retry_after(reply, clock.wall())
                 answer = read(reply)
                 self._mark_online()
                 return answer, sent
