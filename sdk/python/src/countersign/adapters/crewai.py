@@ -18,7 +18,7 @@ runs inside a crew, remote A2A agents, and reads of memory and knowledge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
@@ -42,6 +42,7 @@ try:
         get_scoped_hooks,
         scoped_hooks,
     )
+    from crewai.state.checkpoint_config import CheckpointConfig
     from pydantic import PrivateAttr
 
     from countersign.adapters import _crewai_calls as calls
@@ -64,12 +65,38 @@ def govern(
     """
     if not isinstance(crew, Crew):
         raise TypeError(f"govern takes a crewai.Crew, not a {type(crew).__name__}")
-    governed: Any = crew.model_copy()
-    if not isinstance(crew, _Governed):
+    return _govern_itself(crew.model_copy(), chain_name, metadata)
+
+
+def _govern_itself(crew: Any, chain_name: str, metadata: Mapping[str, Any] | None) -> Crew:
+    kind: Any = type(crew)
+    if not issubclass(kind, _Governed):
         # What it holds stays as it is: only what starts a run is overridden.
-        object.__setattr__(governed, "__class__", _governed(type(crew)))
-    governed._countersign = (chain_name, metadata)
-    return cast("Crew", governed)
+        object.__setattr__(crew, "__class__", _governed(kind))
+    crew._countersign = (chain_name, metadata)
+    return cast("Crew", crew)
+
+
+class _Restoring:
+    """A class method of crews that makes one from a checkpoint. That is one of CrewAI's own class:
+    called on a governed crew, it governs what it has made as that crew is governed."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, crew: Any, kind: type) -> Callable[..., Crew]:
+        def restore(*args: Any, **kwargs: Any) -> Crew:
+            if crew is None:
+                raise TypeError(
+                    f"{self._name} of a governed crew's class does not know how the crew is to be "
+                    f"governed: call it on the governed crew, or govern what Crew.{self._name} "
+                    "returns"
+                )
+            restored = getattr(kind.__bases__[-1], self._name)(*args, **kwargs)
+            # Not a copy of it: its agents, and CrewAI's next checkpoints, refer to this one.
+            return _govern_itself(restored, *crew._countersign)
+
+        return restore
 
 
 class _Governed:
@@ -79,7 +106,13 @@ class _Governed:
         stream: bool
         _countersign: tuple[str, Mapping[str, Any] | None]
 
+    from_checkpoint = _Restoring()
+    fork = _Restoring()
+
     def kickoff(self, *args: Any, **kwargs: Any) -> Any:
+        restored, args, kwargs = self._restored(args, kwargs)
+        if restored is not None:
+            return restored.kickoff(*args, **kwargs)
         # A streaming kickoff returns at once. Its run begins when the stream is read, by a call
         # of this same method with streaming turned off.
         if self.stream:
@@ -88,12 +121,18 @@ class _Governed:
             return super().kickoff(*args, **kwargs)  # type: ignore[misc]
 
     async def kickoff_async(self, *args: Any, **kwargs: Any) -> Any:
+        restored, args, kwargs = self._restored(args, kwargs)
+        if restored is not None:
+            return await restored.kickoff_async(*args, **kwargs)
         if self.stream:
             return await super().kickoff_async(*args, **kwargs)  # type: ignore[misc]
         async with governed_run_async(self._new_chain, convert_error=calls.as_hook_aborted):
             return await super().kickoff_async(*args, **kwargs)  # type: ignore[misc]
 
     async def akickoff(self, *args: Any, **kwargs: Any) -> Any:
+        restored, args, kwargs = self._restored(args, kwargs)
+        if restored is not None:
+            return await restored.akickoff(*args, **kwargs)
         if self.stream:
             return await super().akickoff(*args, **kwargs)  # type: ignore[misc]
         async with governed_run_async(self._new_chain, convert_error=calls.as_hook_aborted):
@@ -107,6 +146,18 @@ class _Governed:
     def copy(self) -> Any:
         # kickoff_for_each, train and test run copies.
         return govern(super().copy(), *self._countersign)  # type: ignore[misc]
+
+    def _restored(self, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        """The crew to run in place of this one if a kickoff is to go on from a checkpoint, and
+        what is left to tell it. CrewAI would look for a crew of this class in the checkpoint."""
+        given = (a for a in (*args, *kwargs.values()) if isinstance(a, CheckpointConfig))
+        config = next((c for c in given if c.restore_from is not None), None)
+        if config is None:
+            return None, args, kwargs
+        later = config.model_copy(update={"restore_from": None})
+        args = tuple(later if a is config else a for a in args)
+        kwargs = {name: later if a is config else a for name, a in kwargs.items()}
+        return self.from_checkpoint(config), args, kwargs
 
     def _new_chain(self) -> RunChain:
         name, metadata = self._countersign
