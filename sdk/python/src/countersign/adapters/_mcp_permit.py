@@ -35,6 +35,7 @@ class Permit:
         self._arguments = {k: copy_of(v) for k, v in (arguments or {}).items()}
         self._passed = {passed}
         self._uses = 0
+        self._tools: list[Any] | None = []
         self.decision: PolicyDecision | None = None
         """What was decided about the call."""
         self.error: BaseException | None = None
@@ -69,6 +70,25 @@ class Permit:
             return False
         self._passed.add(gate)
         return True
+
+    def expect_tool(self) -> None:
+        """The server's registry is about to run the tool of the call."""
+        self._tools = None
+
+    def takes(self, tool: Any) -> bool:
+        """Whether it is the tool of the call that is run here, or one that it was made of: not one
+        that its body runs."""
+        if self._tools is None:
+            self._tools = [tool]
+            while (tool := getattr(tool, "parent_tool", None)) is not None:
+                self._tools.append(tool)
+            return True
+        return any(known is tool for known in self._tools)
+
+    def hand_on(self, name: str) -> None:
+        """The call goes on to another server's registry, under the name that it has there."""
+        self._name = name
+        self._passed.discard("manager")
 
     @contextmanager
     def used(self) -> Iterator[None]:

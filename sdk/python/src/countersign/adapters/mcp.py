@@ -37,6 +37,7 @@ from countersign.adapters._shared import missing_extra
 from countersign.exceptions import ConfigurationError
 
 try:
+    from countersign.adapters import _mcp_fastmcp as fastmcp
     from countersign.adapters import _mcp_sdk as sdk
     from countersign.adapters._mcp_caller import Caller, CallerGoneError, SessionLifetime
     from countersign.adapters._mcp_chains import (
@@ -133,6 +134,8 @@ class MCPAdapter:
         sdk.wrap_requests(low, gates.request)
         if manager is not None:
             sdk.wrap_manager(manager, gates.manager)
+        if isinstance(manager, fastmcp.Registry):
+            manager.hold_tools(gates.tool)
 
     async def handle_tool_call(
         self,
@@ -353,10 +356,38 @@ class _Gates:
         except _Refused as refusal:
             raise sdk.tool_error(refusal.denial) from refusal.denial
 
+    async def tool(self, tool: Any, arguments: Any, carry_out: Callable[[Any], Awaitable[T]]) -> T:
+        """A tool that the server has given out, and that another server or the program may run."""
+        permit = current_permit()
+        if permit is not None and permit.takes(tool):
+            self._hand_on(permit, tool)
+            return await carry_out(arguments)
+        given, defaults = dict(arguments or {}), fastmcp.defaults_in(tool)
+
+        async def body(permit: Permit) -> T:
+            permit.expect_tool()
+            permit.takes(tool)
+            return await carry_out(permit.arguments())
+
+        try:
+            return await self.adapter._call("tool", str(tool.name), given, body, defaults)
+        except _Refused as refusal:
+            raise sdk.tool_error(refusal.denial) from refusal.denial
+
+    def _hand_on(self, permit: Permit, tool: Any) -> None:
+        """A call that goes on to a mounted server is one call, under its name there, if the same
+        adapter governs both."""
+        mounted = fastmcp.forwarded_to(tool)
+        gates = _INSTALLED.get(mounted[0]) if mounted is not None else None
+        if mounted is not None and gates is not None and gates.adapter is self.adapter:
+            permit.hand_on(mounted[1])
+
     async def _call(
         self, gate: str, name: str, arguments: Any, carry_out: Callable[[Any], Awaitable[T]]
     ) -> T:
         async def body(permit: Permit) -> T:
+            if gate == "manager" and isinstance(self._manager, fastmcp.Registry):
+                permit.expect_tool()
             return await carry_out(permit.arguments())
 
         defaults = await sdk.defaults_of(self._manager, name)
