@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -176,6 +176,82 @@ def test_many_runs_wait_on_one_loop(office: Office) -> None:
         assert [run.output for run in await asyncio.gather(*runs)] == ["done"] * 20
 
     asyncio.run(main())
+
+
+async def _break_events(clerk: Any) -> None:
+    async with clerk.run_stream_events("go") as events:
+        async for _ in events:
+            break
+
+
+async def _close_events(clerk: Any) -> None:
+    async with clerk.run_stream_events("go") as events:
+        async for _ in events:
+            await events.aclose()
+
+
+async def _close_generator(clerk: Any) -> None:
+    async def items() -> AsyncIterator[Any]:
+        async with clerk.run_stream_events("go") as events:
+            async for event in events:
+                yield event
+
+    stream = items()
+    async for _ in stream:
+        break
+    await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def _break_nodes(clerk: Any) -> None:
+    async with clerk.iter("go") as run:
+        async for _ in run:
+            break
+
+
+LEAVING = {
+    "break": _break_events,
+    "aclose": _close_events,
+    "a generator around it": _close_generator,
+    "iter": _break_nodes,
+}
+
+
+@pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING.keys())
+def test_whoever_leaves_a_stream_has_not_failed(office: Office, leave: Any) -> None:
+    """The run ends with its chain completed, as with the other adapters, and nothing runs after
+    it."""
+    bodies: list[int] = []
+    later = tool("write_note", lambda: bodies.append(1))
+    clerk = govern(agent("clerk", "done", [("write_note", {})], tools=[later]), "left early")
+    asyncio.run(leave(clerk))
+    chain = office.chains("left early")[-1]
+    assert (chain["status"], bodies) == ("completed", [])
+
+
+@pytest.mark.parametrize("error", [KeyError, asyncio.CancelledError])
+def test_an_error_of_whoever_reads_a_stream_fails_the_run(
+    office: Office, error: type[BaseException]
+) -> None:
+    """It leaves the run as an exception: the chain has its type, not that of the cancelled task."""
+    clerk = govern(agent("clerk", "done"), "reader failed")
+
+    async def main() -> None:
+        async with clerk.run_stream_events("go") as events:
+            async for _ in events:
+                raise error("mine")
+
+    with pytest.raises(error):
+        asyncio.run(main())
+    chain = office.chains("reader failed")[-1]
+    assert (chain["status"], chain["error"]["type"]) == ("failed", error.__name__)
+
+
+def test_an_agent_without_a_name_has_the_callers(office: Office) -> None:
+    """Pydantic AI names an agent after the variable that holds it. The adapter's own is none."""
+    helper = govern(Agent(scripted("done")), "unnamed")
+    helper.run_sync("go")
+    (chain,) = office.chains("unnamed")
+    assert office.story(chain["id"])[0] == "helper: llm_call scripted-1"
 
 
 def test_what_is_refused(office: Office) -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -28,6 +29,7 @@ __all__ = [
     "AgentAction",
     "AgentRun",
     "Governance",
+    "Reader",
     "RunLifetime",
     "current_agent_run",
     "keep_last_chain",
@@ -71,6 +73,24 @@ class Governance:
             yield run
 
 
+@dataclass
+class Reader:
+    """Who reads the stream of a run that a task of its own carries out. That task is cancelled when
+    the reader leaves, and would not know why."""
+
+    left: bool = False
+    error: BaseException | None = None
+    """What made the reader leave, if it was not of its own accord."""
+
+    def leave(self, error: BaseException | None) -> None:
+        if not self.left:
+            self.left, self.error = True, error
+
+    def reason_for(self, final: BaseException | None) -> BaseException | None:
+        """Why the run ended, if it ended with that."""
+        return self.error if self.left and isinstance(final, CancelledError) else final
+
+
 class RunLifetime:
     """Open the run's chain, unless it is another's, and complete it at the end. At the end the
     run's denial is raised, whatever has become of it inside.
@@ -103,8 +123,9 @@ class RunLifetime:
         await run.leave()
         final = run._final_error(error)
         if not run.is_nested:
+            ending = final if run.reader is None else run.reader.reason_for(final)
             # Whoever reads a stream may have had enough; that is no failure.
-            failed = None if isinstance(final, GeneratorExit) else final
+            failed = None if isinstance(ending, GeneratorExit) else ending
             await run.chain.__aexit__(None if failed is None else type(failed), failed, None)
         if final is not None and final is not error:
             # Its own cause, and not what a framework made of it.
@@ -148,6 +169,7 @@ class AgentRun(GovernedRun):
         """Whether the denial of a tool call is told to the model."""
         self.parent = outer.agent if isinstance(outer, AgentRun) else None
         """The agent whose tool started the run."""
+        self.reader: Reader | None = None
         self.hooks: Any = None
         """Those of the framework's run, where the adapter finds them by the run."""
         self._open: dict[Permit, None] = {}

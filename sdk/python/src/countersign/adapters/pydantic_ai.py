@@ -19,6 +19,7 @@ not governed itself. Realtime sessions are refused.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from countersign.adapters._agent_runs import (
     AgentAction,
     AgentRun,
     Governance,
+    Reader,
     keep_last_chain,
     model_call,
     performing,
@@ -82,7 +84,10 @@ class _Governed(WrapperAgent[Any, Any]):
     @asynccontextmanager
     async def iter(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
         async with self._governance.opened(self.name or "agent") as run:
-            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _Hooks(run)]
+            given = kwargs.get("capabilities") or ()
+            kept = [capability for capability in given if not isinstance(capability, _Events)]
+            run.reader = next((c.reader for c in given if isinstance(c, _Events)), None)
+            kwargs["capabilities"] = [*kept, _Hooks(run)]
             before = enter(run)
             try:
                 async with self.wrapped.iter(*args, **kwargs) as agent_run:
@@ -91,11 +96,46 @@ class _Governed(WrapperAgent[Any, Any]):
                 leave(run, before)
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
+        if self.name is None and kwargs.get("infer_name", True):
+            # Here: further in, the caller's name for the agent is this method's.
+            self._infer_name(inspect.currentframe())
         with keep_last_chain():
-            return super().run_sync(*args, **kwargs)
+            return super().run_sync(*args, **{**kwargs, "infer_name": False})
+
+    def run_stream_events(self, *args: Any, **kwargs: Any) -> Any:
+        if self.name is None and kwargs.get("infer_name", True):
+            self._infer_name(inspect.currentframe())
+        events = _Events()
+        capabilities = [*(kwargs.get("capabilities") or ()), events]
+        given = {**kwargs, "capabilities": capabilities, "infer_name": False}
+        return events.read(super().run_stream_events(*args, **given))
 
     def _open_realtime_session(self, *args: Any, **kwargs: Any) -> Any:
         raise ConfigurationError("a realtime session would not be governed: it is not opened")
+
+
+class _Events(AbstractCapability[Any]):
+    """The reader of ``run_stream_events``. It is no capability: among those that are given to the
+    run, it comes to ``iter``, which is called in a task of its own."""
+
+    def __init__(self) -> None:
+        self.reader = Reader()
+
+    @asynccontextmanager
+    async def read(self, stream: Any) -> AsyncGenerator[Any]:
+        async with stream as events:
+            close = events.aclose
+
+            async def aclose() -> None:
+                self.reader.leave(None)
+                await close()
+
+            events.aclose = aclose
+            try:
+                yield events
+            except BaseException as error:
+                self.reader.leave(error)
+                raise
 
 
 class _Hooks(AbstractCapability[Any]):
