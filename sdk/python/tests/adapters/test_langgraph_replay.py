@@ -74,6 +74,31 @@ def test_an_approval_is_asked_for_once(office: Office) -> None:
     assert statuses(office, "asked once") == ["completed"]
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("given", ["first", "second", "both"])
+def test_a_namespace_of_the_caller_changes_nothing(
+    office: Office, given: str, is_async: bool
+) -> None:
+    """LangGraph ignores the namespace that the outermost call is given. The run goes on in its
+    chain, and nobody is asked again."""
+    name, marks = f"namespace {given} {is_async}", Marks()
+    graph = govern(pausing(marks, "asked_tool", "look_up"), name)
+
+    def call(what: Any, named: bool) -> Any:
+        config: Any = {"configurable": {"thread_id": "1"}}
+        if named:
+            config["configurable"]["checkpoint_ns"] = "mine"
+        return asyncio.run(graph.ainvoke(what, config)) if is_async else graph.invoke(what, config)
+
+    approving(office, lambda: call(QUESTION, given != "second"))
+    assert statuses(office, name) == ["active"]
+    call(Command(resume=2), given != "first")
+    assert statuses(office, name) == ["completed"]
+    assert calls(office, name) == [
+        ["one: tool_call asked_tool", "one: tool_call look_up", "one: tool_call look_up"]
+    ]
+
+
 def test_a_breakpoint_keeps_the_chain_open(office: Office) -> None:
     graph = govern(pausing(Marks(), "look_up", interrupt_before=["one"]), "breakpoint")
     graph.invoke(QUESTION, THREAD)
@@ -164,8 +189,38 @@ def test_a_run_that_begins_at_an_old_checkpoint_is_a_new_chain(office: Office) -
     assert statuses(office, "forked") == ["completed"] * 2
 
 
+def test_a_checkpoint_among_those_around_is_no_permission_either(office: Office) -> None:
+    """A call may name an old checkpoint in ``checkpoint_map`` alone. Whether LangGraph then does
+    the step again depends on its version: no body runs under a record of the first time."""
+    name, marks = "sent back by the map", Marks()
+    looked, after = marks.tool("look_up"), marks.tool("look_after")
+
+    def first(state: Any) -> Any:
+        looked.invoke({"n": 1})
+        interrupt("the first?")
+        after.invoke({"n": 2})
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_sequence([("first", first), ("second", lambda state: interrupt("the second?"))])
+    builder.add_edge(START, "first")
+    graph = govern(builder.compile(checkpointer=InMemorySaver()), name)
+    graph.invoke(QUESTION, THREAD)
+    graph.invoke(Command(resume=1), THREAD)
+    answered = next(s for s in graph.get_state_history(THREAD) if s.next == ("first",))
+    around = {"": answered.config["configurable"]["checkpoint_id"]}
+    before = sum(map(len, calls(office, name)))
+    marks.clear()
+    named = {"thread_id": "1", "checkpoint_ns": "", "checkpoint_map": around}
+    graph.invoke(Command(resume=2), {"configurable": named})
+    assert sum(map(len, calls(office, name))) - before == len(marks)
+
+
 @pytest.mark.parametrize("is_async", [False, True])
-def test_going_back_to_an_old_checkpoint_is_no_permission(office: Office, is_async: bool) -> None:
+@pytest.mark.parametrize("form", ["its own", "of a subgraph"])
+def test_going_back_to_an_old_checkpoint_is_no_permission(
+    office: Office, is_async: bool, form: str
+) -> None:
     """A run that still waits for its user is sent back to a question that was answered already.
     What it does from there on is done once more: each body has a record and an approval of its
     own, and a call that resumes that run finds them."""
@@ -187,7 +242,8 @@ def test_going_back_to_an_old_checkpoint_is_no_permission(office: Office, is_asy
     builder.add_node("second", second)
     builder.add_edge(START, "first")
     builder.add_edge("first", "second")
-    graph = govern(builder.compile(checkpointer=InMemorySaver()), f"sent back {is_async}")
+    name = f"sent back {is_async} {form}"
+    graph = govern(builder.compile(checkpointer=InMemorySaver()), name)
 
     def call(given: Any, config: Any = THREAD) -> Any:
         if is_async:
@@ -199,17 +255,22 @@ def test_going_back_to_an_old_checkpoint_is_no_permission(office: Office, is_asy
     newest = graph.get_state(THREAD)
     assert newest.next == ("second",)
     answered = next(s for s in graph.get_state_history(THREAD) if s.next == ("first",))
+    old = answered.config
+    if form == "of a subgraph":  # whose snapshot names the checkpoints of the graphs around it
+        around = {"": old["configurable"]["checkpoint_id"]}
+        named = {"checkpoint_ns": "inner:1", "checkpoint_id": "inner", "checkpoint_map": around}
+        old = {"configurable": {"thread_id": "1", **named}}
     marks.clear()
     with ThreadPoolExecutor(1) as pool:
-        back = pool.submit(call, Command(resume=2), answered.config)
+        back = pool.submit(call, Command(resume=2), old)
         office.decide("approve")
         office.decide("approve")
         back.result(60)
     assert marks == ["asked_tool", "asked_after"]
     call(Command(resume=3))
-    (chain,) = office.chains(f"sent back {is_async}")
+    (chain,) = office.chains(name)
     assert chain["status"] == "completed"
-    assert calls(office, f"sent back {is_async}") == [
+    assert calls(office, name) == [
         ["first: tool_call asked_tool", "first: tool_call asked_after"] * 2
     ]
 

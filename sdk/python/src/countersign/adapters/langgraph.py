@@ -42,6 +42,10 @@ G = TypeVar("G", bound="Pregel[Any, Any, Any, Any]")
 _KEY = "countersign_run"
 _CHAIN = "countersign_chain"
 _CHECKPOINT = "checkpoint_id"
+_CHECKPOINTS = "checkpoint_map"
+_NAMESPACE = "checkpoint_ns"
+_TASK = "__pregel_task_id"
+"""What LangGraph gives to the parts of a node, and by which it tells a graph inside of another."""
 
 
 def govern(
@@ -101,8 +105,9 @@ class GraphGovernance(Governance):
             return SavedChain(key)
         if not _is_resumable(graph, config):
             return None
-        earlier = _earlier(graph.get_state(ensure_config(config)))
-        if earlier is not None and (given := _configurable(graph, config).get(_CHECKPOINT)):
+        begin = _begin(graph, config)
+        earlier = _earlier(graph.get_state({"configurable": begin}))
+        if earlier is not None and (given := begin.get(_CHECKPOINT)):
             return _as_branch(earlier, given, graph.get_state(_newest(graph, config)))
         return earlier
 
@@ -112,8 +117,9 @@ class GraphGovernance(Governance):
             return SavedChain(key)
         if not _is_resumable(graph, config):
             return None
-        earlier = _earlier(await graph.aget_state(ensure_config(config)))
-        if earlier is not None and (given := _configurable(graph, config).get(_CHECKPOINT)):
+        begin = _begin(graph, config)
+        earlier = _earlier(await graph.aget_state({"configurable": begin}))
+        if earlier is not None and (given := begin.get(_CHECKPOINT)):
             return _as_branch(earlier, given, await graph.aget_state(_newest(graph, config)))
         return earlier
 
@@ -141,13 +147,24 @@ def _configurable(graph: Any, config: Any) -> Mapping[str, Any]:
     return merged.get("configurable") or {}
 
 
+def _begin(graph: Any, config: Any) -> dict[str, Any]:
+    """Where in its thread a run begins. LangGraph runs the outermost graph whichever namespace it
+    is given, such as that of a subgraph's snapshot, and finds its checkpoint among those around."""
+    given = dict(_configurable(graph, config))
+    checkpoints = given.pop(_CHECKPOINTS, None) or {}
+    namespace = given.get(_NAMESPACE)
+    if namespace and _TASK not in given:
+        namespace = given[_NAMESPACE] = ""
+        given.pop(_CHECKPOINT, None)
+    if namespace in checkpoints:
+        given[_CHECKPOINT] = checkpoints[namespace]
+    return given
+
+
 def _newest(graph: Any, config: Any) -> RunnableConfig:
     """The thread as it is now, also after a run that began at an earlier checkpoint."""
-    kept = {
-        name: value
-        for name, value in _configurable(graph, config).items()
-        if name not in (_CHECKPOINT, "checkpoint_map")
-    }
+    kept = _begin(graph, config)
+    kept.pop(_CHECKPOINT, None)
     return {"configurable": kept}
 
 
@@ -176,5 +193,6 @@ def _as_branch(earlier: SavedChain, checkpoint: str, newest: Any) -> SavedChain:
 def _key_in_parent(config: Any) -> str | None:
     """The key of a run inside a graph that is not governed itself: from the step that it is."""
     configurable = ensure_config(config).get("configurable") or {}
-    step = configurable.get("checkpoint_ns")
-    return step_key(configurable.get("thread_id"), step) if step else None
+    step = configurable.get(_NAMESPACE)
+    is_inside = bool(step) and _TASK in configurable
+    return step_key(configurable.get("thread_id"), step) if is_inside else None
