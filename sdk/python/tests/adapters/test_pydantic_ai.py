@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -259,6 +259,26 @@ def test_what_is_refused(office: Office) -> None:
         govern(object())  # type: ignore[arg-type]
     with pytest.raises(countersign.ConfigurationError, match="on_denial"):
         govern(agent("clerk"), on_denial="ignore")  # type: ignore[arg-type]
+
+
+REALTIME: dict[str, Callable[[Any], Any]] = {
+    "session": lambda realtime: realtime.session().__aenter__(),
+    "answer_webrtc_offer": lambda realtime: realtime.answer_webrtc_offer("v=0"),
+    "create_client_secret": lambda realtime: realtime.create_client_secret(),
+}
+
+
+@pytest.mark.parametrize("begin", REALTIME.values(), ids=REALTIME.keys())
+def test_no_realtime_session_is_prepared(office: Office, begin: Callable[[Any], Any]) -> None:
+    """Its tools would run without a decision: neither a session is opened, nor is the agent's
+    configuration given to one that a browser opens."""
+    clerk = govern(agent("clerk", tools=[tool("write_note", lambda: "ok")]), "realtime")
+
+    async def main() -> None:
+        with pytest.raises(countersign.ConfigurationError, match="would not be governed"):
+            await begin(clerk.realtime("openai:gpt-realtime"))
+
+    asyncio.run(main())
 
 
 def test_waiting_runs_hold_no_threads(office: Office) -> None:

@@ -111,7 +111,12 @@ class _Governed(WrapperAgent[Any, Any]):
         return events.read(super().run_stream_events(*args, **given))
 
     def _open_realtime_session(self, *args: Any, **kwargs: Any) -> Any:
-        raise ConfigurationError("a realtime session would not be governed: it is not opened")
+        raise ConfigurationError(
+            "a realtime session would not be governed: it is not opened. Use run or run_stream"
+        )
+
+    # An offer's answer and a client's secret carry the agent's tools into such a session.
+    _resolve_realtime_session = _open_realtime_session
 
 
 class _Events(AbstractCapability[Any]):
