@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -418,6 +420,27 @@ def test_many_runs_side_by_side(office: Office, chain_name: str) -> None:
         thread.join(60)
     assert sorted(marks) == [f"plain {n}" for n in range(4)]
     assert [c["total_actions"] for c in office.chains(chain_name)] == [6] * 4
+
+
+def test_the_evaluation_of_a_training_is_governed(
+    office: Office, chain_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training is one run: the model that evaluates it, after the kickoffs, is asked no less
+    under a decision than the agents are."""
+    monkeypatch.chdir(tmp_path)  # where CrewAI keeps what was learnt
+    monkeypatch.setattr("builtins.input", lambda *_: "well done")
+    marks = Marks()
+    verdict = json.dumps({"suggestions": ["go on"], "quality": 8.0, "final_summary": "fine"})
+    crew = crew_of(marks, [("plain", {})], "done", "better", verdict, verdict)
+    govern(crew, chain_name).train(1, "learnt.pkl")
+    assert marks == ["plain 0"]
+    (chain,) = office.chains(chain_name)
+    assert chain["status"] == "completed"
+    calls = office.story(chain["id"]).count(f"clerk: llm_call {MODEL}")
+    evaluations = office.story(chain["id"]).count(f"crew: llm_call {MODEL}")
+    model: Any = crew.agents[0].llm
+    assert calls + evaluations == len(model.calls)
+    assert evaluations > 0
 
 
 def test_anything_but_a_crew_is_refused() -> None:

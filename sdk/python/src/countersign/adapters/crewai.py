@@ -143,6 +143,11 @@ class _Governed:
         with governed_run(self._new_chain, convert_error=calls.as_hook_aborted), _with_hooks():
             return super().replay(*args, **kwargs)  # type: ignore[misc]
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        # One run: between and after its kickoffs, a model evaluates what they did.
+        with governed_run(self._new_chain, convert_error=calls.as_hook_aborted), _with_hooks():
+            return super().train(*args, **kwargs)  # type: ignore[misc]
+
     def copy(self) -> Any:
         # kickoff_for_each, train and test run copies.
         return govern(super().copy(), *self._countersign)  # type: ignore[misc]
