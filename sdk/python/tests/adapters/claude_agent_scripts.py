@@ -31,6 +31,8 @@ class Call:
     """The in-process MCP server that has the tool."""
     asks: bool = False
     """Whether the CLI asks ``can_use_tool``."""
+    unasked: bool = False
+    """Whether the CLI runs the tool without its hooks, as in its minimal mode."""
 
 
 class StandIn:
@@ -97,29 +99,39 @@ class StandIn:
     async def _call(self, call: Call) -> bool:
         """Whether the agent goes on."""
         given = call.given
+        if call.unasked:
+            await self._tell(call, str(await self._carry_out(call, given)))
+            return True
         outputs = await self._hook("PreToolUse", call, tool_input=given)
         for output in outputs:
             specific = output.get("hookSpecificOutput", {})
             given = specific.get("updatedInput", given)
             if specific.get("permissionDecision") == "deny":
-                self.told.append(specific["permissionDecisionReason"])
+                await self._tell(call, specific["permissionDecisionReason"], is_error=True)
                 return bool(output.get("continue", True))
         if call.asks:
             request = {"tool_name": call.name, "input": given, "tool_use_id": call.call_id}
             answer = (await self._ask(subtype="can_use_tool", **request))["response"]
             if answer["behavior"] == "deny":
-                self.told.append(answer["message"])
+                await self._tell(call, answer["message"], is_error=True)
                 return not answer.get("interrupt", False)
             given = answer["updatedInput"]
         try:
             result = await self._carry_out(call, given)
         except Exception as error:
             await self._hook("PostToolUseFailure", call, tool_input=given, error=str(error))
-            self.told.append("failed")
+            await self._tell(call, "failed", is_error=True)
             return True
         await self._hook("PostToolUse", call, tool_input=given, tool_response=result)
-        self.told.append(str(result))
+        await self._tell(call, str(result))
         return True
+
+    async def _tell(self, call: Call, text: str, *, is_error: bool | None = None) -> None:
+        """Tell the model the result of a tool; whoever reads the messages sees it too."""
+        self.told.append(text)
+        result = {"type": "tool_result", "tool_use_id": call.call_id, "content": text}
+        content = [result if is_error is None else {**result, "is_error": is_error}]
+        await self._send({"type": "user", "message": {"role": "user", "content": content}})
 
     async def _carry_out(self, call: Call, given: dict[str, Any]) -> Any:
         if call.mcp is None:

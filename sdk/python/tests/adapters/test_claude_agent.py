@@ -135,6 +135,65 @@ def test_a_hook_that_cannot_decide_keeps_the_tool_from_running(office: Office) -
     assert 24 * 3600 < ours.timeout < 2**31 / 1000
 
 
+MINIMAL: dict[str, dict[str, Any]] = {
+    "flag": {"extra_args": {"bare": None}},
+    "environment": {"env": {"CLAUDE_CODE_SIMPLE": "1"}},
+    "settings": {"settings": '{"env": {"CLAUDE_CODE_SIMPLE": "true"}}'},
+    "file": {"settings": "mine.json"},
+}
+
+
+@pytest.mark.parametrize("options", MINIMAL.values(), ids=MINIMAL.keys())
+def test_a_cli_without_hooks_is_refused(
+    office: Office, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """In its minimal mode the CLI calls no hooks: it is not started in it."""
+    (tmp_path / "mine.json").write_text(MINIMAL["settings"]["settings"])
+    bodies = Bodies()
+    with pytest.raises(countersign.ConfigurationError, match="calls no hooks"):
+        given = ClaudeAgentOptions(cwd=tmp_path, **options)
+        run([Call("Bash", {"command": "ls"})], bodies, options=given)
+    assert bodies == []
+
+
+def test_the_environment_of_the_process_counts_too(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CLI inherits it."""
+    monkeypatch.setenv("CLAUDE_CODE_SIMPLE", "1")
+    with pytest.raises(countersign.ConfigurationError, match="calls no hooks"):
+        run([], Bodies())
+
+
+def test_settings_files_cannot_turn_hooks_off(office: Office) -> None:
+    """What the CLI is started with comes before the files of the user and the project. The settings
+    that were given stay."""
+    given = ClaudeAgentOptions(settings='{"model": "x", "env": {"A": "b"}}')
+    client = GovernedClient(given, transport([], Bodies()), chain_name="settings")
+
+    async def main() -> None:
+        async with client:
+            pass
+
+    asyncio.run(main())
+    assert json.loads(str(client.options.settings)) == {
+        "model": "x",
+        "env": {"A": "b", "CLAUDE_CODE_SIMPLE": "0"},
+    }
+    with pytest.raises(countersign.ConfigurationError, match="cannot be read"):
+        run([], Bodies(), options=ClaudeAgentOptions(settings="missing.json"))
+
+
+def test_a_tool_that_ran_unasked_ends_the_run(office: Office) -> None:
+    """Whatever turned the CLI's hooks off: at the result of a tool that nobody was asked about,
+    the run ends."""
+    unasked = Call("Bash", {"command": "ls"}, "t1", unasked=True)
+    with pytest.raises(RuntimeError, match="without asking the PreToolUse hook"):
+        run([unasked], Bodies(), chain_name="unasked")
+    (chain,) = office.chains("unasked")
+    assert chain["status"] == "failed"
+
+
 def test_a_client_is_one_run(office: Office) -> None:
     """Several prompts are one chain. A denial is raised by what is called next, and at the end."""
     bodies = Bodies()

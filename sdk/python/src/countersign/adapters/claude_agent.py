@@ -14,7 +14,8 @@ input is recorded and decided again. The messages tell what the model used.
 They cannot see model calls before they are made: only the usage is recorded, afterwards. Nor can
 they see hooks of settings files that change a tool's input, what a shell command does in its turn,
 or the type of a tool's error. Arguments are recorded as the CLI tells them, without defaults. The
-CLI runs the tools in a process of its own, and is trusted to ask.
+CLI runs the tools in a process of its own, and is trusted to ask; the result of a tool that it did
+not ask about ends the run.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ try:
         HookMatcher,
         PermissionResultAllow,
         PermissionResultDeny,
+        ToolResultBlock,
+        UserMessage,
     )
+
+    from countersign.adapters._claude_settings import with_hooks_on
 except ImportError as error:
     raise missing_extra("claude-agent", error) from error
 
@@ -169,11 +174,12 @@ class _Hooks:
         # By the call's id. One that is used again permits nothing: each use is recorded.
         self._permits: defaultdict[str, list[Permit]] = defaultdict(list)
         self._inputs: dict[str, Any] = {}
+        self._known: set[str] = set()  # the calls that were asked about
         self._counted: set[str] = set()
 
     def added_to(self, options: ClaudeAgentOptions | None) -> ClaudeAgentOptions:
         """The options with our hooks beside those that are there."""
-        options = options or ClaudeAgentOptions()
+        options = with_hooks_on(options or ClaudeAgentOptions())
         hooks: dict[Any, list[HookMatcher]] = {k: list(v) for k, v in (options.hooks or {}).items()}
         theirs = [
             replace(matcher, hooks=[self._theirs(hook) for hook in matcher.hooks], timeout=_WAIT)
@@ -189,6 +195,7 @@ class _Hooks:
     # -- before --------------------------------------------------------------------------
 
     async def _before(self, given: Any, call_id: str | None, context: Any) -> Any:
+        self._known.add(call_id or "")
         denial = await self._decide(given, call_id, given.get("tool_input"))
         return {} if denial is None else self._refusal(denial)
 
@@ -272,6 +279,8 @@ class _Hooks:
 
     async def note(self, message: Any) -> None:
         """Record what a model call took. The parts of one answer repeat it."""
+        if isinstance(message, UserMessage) and isinstance(message.content, list):
+            self._check_results(message.content)
         if not isinstance(message, AssistantMessage) or not message.usage:
             return
         if message.message_id is not None:
@@ -284,6 +293,20 @@ class _Hooks:
         model = message.model or "model"
         action = AgentAction(self.run.agent, model, {}, "llm_call", self.run.parent)
         await record_only(self.run, action.usage(took, int(usage.get("output_tokens") or 0)))
+
+    def _check_results(self, content: list[Any]) -> None:
+        """End the run if a tool has run that the CLI did not ask about. What the CLI does not run
+        at all, such as a tool that it does not have, it answers with an error."""
+        for block in content:
+            is_done = isinstance(block, ToolResultBlock) and not block.is_error
+            if is_done and block.tool_use_id not in self._known:
+                self.run.deny(RuntimeError(_NOT_ASKED))
+
+
+_NOT_ASKED = (
+    "the CLI has run a tool without asking the PreToolUse hook, so the run was ended; the action "
+    "is not recorded. Look for a setting that turns the CLI's hooks off"
+)
 
 
 def _ending(given: Any) -> Ending:
