@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, patch_config
 
+from countersign._action import new_key
 from countersign.adapters._callbacks import Governor, apart_from_past, is_past
 from countersign.adapters._langgraph_errors import CONTROL_FLOW, as_bubble_up, body_ending
 from countersign.adapters._shared import Run, RunChain, SavedChain, opened_run, opened_run_async
@@ -32,10 +34,13 @@ class Governance:
         self.agent = agent
 
     @contextmanager
-    def opened(self, runnable: Any, config: Any) -> Iterator[tuple[Governor, RunnableConfig]]:
-        """A run of the object: its handler, and the configuration to call it with."""
+    def opened(
+        self, runnable: Any, config: Any, *, anew: bool = False
+    ) -> Iterator[tuple[Governor, RunnableConfig]]:
+        """A run of the object: its handler, and the configuration to call it with. What is done
+        ``anew`` replays nothing, also where it goes on in the chain of an interrupted run."""
         with apart_from_past():
-            chain = self._chain(self.unfinished(runnable, config))
+            chain = self._chain(self.unfinished(runnable, config), anew)
         with opened_run(chain, **_OPTIONS) as run:
             try:
                 yield self._begun(run, config)
@@ -52,11 +57,11 @@ class Governance:
 
     @asynccontextmanager
     async def opened_async(
-        self, runnable: Any, config: Any
+        self, runnable: Any, config: Any, *, anew: bool = False
     ) -> AsyncIterator[tuple[Governor, RunnableConfig]]:
         """:meth:`opened` on the running event loop."""
         with apart_from_past():
-            chain = self._chain(await self.unfinished_async(runnable, config))
+            chain = self._chain(await self.unfinished_async(runnable, config), anew)
         async with opened_run_async(chain, **_OPTIONS) as run:
             try:
                 yield self._begun(run, config)
@@ -74,7 +79,9 @@ class Governance:
         """How the runs of something are recorded that the governed object is a part of."""
         return Governance(self.chain_name, self.metadata, self.agent)
 
-    def _chain(self, earlier: SavedChain | None) -> RunChain:
+    def _chain(self, earlier: SavedChain | None, anew: bool) -> RunChain:
+        if earlier is not None and anew:
+            earlier = replace(earlier, branch=new_key())
         return RunChain(self.chain_name, metadata=self.metadata, earlier=earlier)
 
     def _begun(self, run: Run, config: Any) -> tuple[Governor, RunnableConfig]:
@@ -87,6 +94,14 @@ class Governance:
 
     def configured(self, config: RunnableConfig, chain: RunChain) -> RunnableConfig:
         """The configuration from which the run can be found again."""
+        return config
+
+    def remembering(self, runnable: Any, config: Any) -> Any:
+        """The configuration of a write to the state of an interrupted run, which stays to be found
+        after it."""
+        return config
+
+    async def remembering_async(self, runnable: Any, config: Any) -> Any:
         return config
 
     def unfinished(self, runnable: Any, config: Any) -> SavedChain | None:

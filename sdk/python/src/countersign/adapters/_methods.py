@@ -17,7 +17,8 @@ __all__ = ["CALL_STYLES", "DERIVING", "PLAIN", "calling", "deriving", "methods_o
 
 CALL_STYLES = frozenset(
     """invoke ainvoke stream astream transform atransform stream_events astream_events astream_log
-    batch abatch batch_as_completed abatch_as_completed iter""".split()
+    batch abatch batch_as_completed abatch_as_completed iter
+    update_state aupdate_state bulk_update_state abulk_update_state""".split()
 )
 """The ways of calling that are written out in ``_runnables.py``."""
 
@@ -39,8 +40,7 @@ PLAIN = frozenset(
     prompt_length save save_agent template_is_valid to_json to_json_not_implemented validate
     validate_chains validate_llm_output validate_template validate_tools validate_variable_names
     add_documents aadd_documents aembed_documents aembed_query embed_documents embed_query
-    aformat aformat_messages aformat_prompt format format_messages format_prompt
-    abulk_update_state aupdate_state bulk_update_state update_state""".split()
+    aformat aformat_messages aformat_prompt format format_messages format_prompt""".split()
 )
 """Methods that read, describe, format, or write what the caller gives. No model or tool of an
 agent is called in them; what they do call has no callbacks that could be governed."""

@@ -179,7 +179,9 @@ class Governed:
             return value
         if name in DERIVING:
             return lambda *args, **kwargs: self._extended(value(*args, **kwargs))
-        return types.MethodType(calling(name, value), _InnerMethod(self, value))
+        # A binding wraps what takes a configuration, and its wrapper does not tell what that is.
+        style = calling(name, inspect.unwrap(value))
+        return types.MethodType(style, _InnerMethod(self, value))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # The class was made here and cannot be found by its name.
@@ -235,6 +237,54 @@ class GovernedExecutor(Governed):
 
     def iter(self, inputs: Any, callbacks: Any = None, **kwargs: Any) -> _Iteration:
         return _Iteration(self, super().iter, inputs, callbacks, kwargs)  # type: ignore[misc]
+
+
+class GovernedGraph(Governed):
+    """Adds what only graphs have: a state that can be written to. The conditions of the edges after
+    a node decide then what comes next, and may call tools and models."""
+
+    def bulk_update_state(self, config: Any, *args: Any, **kwargs: Any) -> Any:
+        write = super().bulk_update_state  # type: ignore[misc]
+        if current_run() is not None:
+            return write(config, *args, **kwargs)
+        if not _has_conditions(self):
+            return write(self._countersign.remembering(self, config), *args, **kwargs)
+        opened = self._countersign.opened(self, config, anew=True)
+        with opened as (governor, config), governor.active():
+            try:
+                return write(config, *args, **kwargs)
+            except Exception as error:
+                fault = _of_the_write(governor, error)
+        raise fault
+
+    async def abulk_update_state(self, config: Any, *args: Any, **kwargs: Any) -> Any:
+        write = super().abulk_update_state  # type: ignore[misc]
+        if current_run() is not None:
+            return await write(config, *args, **kwargs)
+        if not _has_conditions(self):
+            config = await self._countersign.remembering_async(self, config)
+            return await write(config, *args, **kwargs)
+        opened = self._countersign.opened_async(self, config, anew=True)
+        async with opened as (governor, config):
+            with governor.active():
+                try:
+                    return await write(config, *args, **kwargs)
+                except Exception as error:
+                    fault = _of_the_write(governor, error)
+        raise fault
+
+
+def _has_conditions(graph: Any) -> bool:
+    """Whether writing to a graph's state may run functions of its author."""
+    builder = getattr(graph, "builder", None)
+    return builder is None or any(builder.branches.values())
+
+
+def _of_the_write(governor: Governor, error: Exception) -> Exception:
+    """The error, if only the write has failed: the run that it is made to has not."""
+    if governor.run.denial is not None:
+        raise error
+    return error
 
 
 class _Iteration:
@@ -309,7 +359,9 @@ def governed_copy(runnable: R, governance: Governance) -> R:
 @functools.lru_cache(maxsize=256)
 def _mixin_of(kind: type) -> type:
     """What governs every method of a class."""
-    mixin = GovernedExecutor if hasattr(kind, "iter") else Governed
+    mixin: type = GovernedExecutor if hasattr(kind, "iter") else Governed
+    if hasattr(kind, "bulk_update_state"):
+        mixin = GovernedGraph
     methods: dict[str, Any] = {}
     for name in methods_of(kind):
         if name in DERIVING:

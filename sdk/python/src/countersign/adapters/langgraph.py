@@ -93,11 +93,15 @@ class GraphGovernance(Governance):
         return GraphGovernance(self.chain_name, self.metadata, self.agent, graph)
 
     def configured(self, config: RunnableConfig, chain: RunChain) -> RunnableConfig:
-        opened = chain.saved
-        kept = json.dumps(
-            {"id": opened.chain_id, "opening": opened.opening, "branch": opened.branch}, default=str
-        )
-        return merge_configs(config, {"metadata": {_KEY: opened.key, _CHAIN: kept}})
+        return _keeping(config, chain.saved)
+
+    def remembering(self, runnable: Any, config: Any) -> Any:
+        earlier = self.unfinished(runnable, config)
+        return config if earlier is None else _keeping(config, earlier)
+
+    async def remembering_async(self, runnable: Any, config: Any) -> Any:
+        earlier = await self.unfinished_async(runnable, config)
+        return config if earlier is None else _keeping(config, earlier)
 
     def unfinished(self, runnable: Any, config: Any) -> SavedChain | None:
         graph = self._graph or runnable
@@ -135,6 +139,14 @@ class GraphGovernance(Governance):
 
     def is_pause(self, error: Exception) -> bool:
         return isinstance(error, GraphInterrupt)
+
+
+def _keeping(config: RunnableConfig, opened: SavedChain) -> RunnableConfig:
+    """The configuration, whose metadata the checkpoints of a run have."""
+    kept = json.dumps(
+        {"id": opened.chain_id, "opening": opened.opening, "branch": opened.branch}, default=str
+    )
+    return merge_configs(config, {"metadata": {_KEY: opened.key, _CHAIN: kept}})
 
 
 def _is_resumable(graph: Any, config: Any) -> bool:
