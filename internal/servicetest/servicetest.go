@@ -156,16 +156,15 @@ func (b *Buffer) String() string {
 	return b.text.String()
 }
 
-// Eventually waits until a condition holds, for at most a minute.
+// Eventually waits until a condition holds, for at most a minute. It looks less and less often:
+// many conditions run a command or ask a server, and would use a processor all the time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
+	for pause := time.Millisecond; !holds(); pause = min(2*pause, 100*time.Millisecond) {
 		select {
-		case <-ticker.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			t.Fatalf("this did not happen within a minute: %s", what)
 		}

@@ -67,7 +67,7 @@ func TestWorkersSealAbandonedChains(t *testing.T) {
 				}
 			}
 			servicetest.Eventually(t, "the quiet chain is sealed", func() bool {
-				w.clock.Advance(time.Second) // makes the next job due
+				w.clock.Advance(20 * time.Second) // makes the next job due, in minutes
 				select {
 				case ticks <- w.clock.Now():
 				case <-t.Context().Done():
