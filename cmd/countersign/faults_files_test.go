@@ -33,8 +33,9 @@ func TestFilesThatGoWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			folder := t.TempDir()
-			p := start(t, "--data", folder)
+			s := migratedSQLite(t)
+			folder := s.folder
+			p := start(t, s.flags...)
 			c := p.admin(t)
 			c.seal(t)
 			path := filepath.Join(folder, test.file)
@@ -98,11 +99,11 @@ func replaceByFolder(path string) (err error) {
 //countersign:race
 func TestUnwrittenHeadsShow(t *testing.T) {
 	t.Parallel()
-	folder, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "heads")
+	s, elsewhere := migratedSQLite(t), filepath.Join(t.TempDir(), "heads")
 	if err := os.Mkdir(elsewhere, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, "--data", folder, "--heads", filepath.Join(elsewhere, "heads.json"))
+	p := start(t, s.args("--heads", filepath.Join(elsewhere, "heads.json"))...)
 	c := p.admin(t)
 	c.seal(t)
 	said := func(status string) bool { got, _ := c.readiness(t).detail("file of heads"); return got == status }

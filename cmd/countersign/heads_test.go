@@ -186,7 +186,7 @@ func TestFileOfHeadsOfAnotherLedger(t *testing.T) {
 		admin.seal(t)
 		server.stop(t)
 		foreign := filepath.Join(t.TempDir(), "heads.json")
-		elsewhere := newSQLite(t)
+		elsewhere := migratedSQLite(t)
 		succeed(t, "orgs", "create", "strangers", "--data", elsewhere.folder, "--keys", s.keyFile(), "--heads", foreign)
 		other := s.with(foreign)
 
@@ -219,7 +219,7 @@ func TestImportsThatAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stranger := newSQLite(t)
+		stranger := migratedSQLite(t)
 		start(t, stranger.flags...).stop(t)
 		foreign, err := os.ReadFile(stranger.headsFile())
 		if err != nil {

@@ -129,10 +129,10 @@ func TestTLSNeedsBothFiles(t *testing.T) {
 func TestPlainHTTPBeyondThisMachineIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	const warning = "plain HTTP"
-	if log := start(t, newSQLite(t).flags...).log.String(); strings.Contains(log, warning) {
+	if log := start(t, migratedSQLite(t).flags...).log.String(); strings.Contains(log, warning) {
 		t.Errorf("warned of a loopback address: %s", log)
 	}
-	server := start(t, newSQLite(t).args("--listen", "0.0.0.0:0")...)
+	server := start(t, migratedSQLite(t).args("--listen", "0.0.0.0:0")...)
 	if log := server.log.String(); !strings.Contains(log, warning) {
 		t.Errorf("not warned: %s", log)
 	}
@@ -164,7 +164,7 @@ func TestTrustedProxies(t *testing.T) {
 		c.header = http.Header{"X-Forwarded-For": {address}}
 		return c
 	}
-	trusting := start(t, newSQLite(t).args("--public-rate", rate, "--trusted-proxies", "10.0.0.0/8,127.0.0.0/8")...)
+	trusting := start(t, migratedSQLite(t).args("--public-rate", rate, "--trusted-proxies", "10.0.0.0/8,127.0.0.0/8")...)
 	for _, address := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.1, 10.1.1.1"} {
 		want := 1
 		if address == "192.0.2.1, 10.1.1.1" {
@@ -174,7 +174,7 @@ func TestTrustedProxies(t *testing.T) {
 			t.Errorf("%d requests of %s were answered, want %d", answered, address, want)
 		}
 	}
-	wary := start(t, newSQLite(t).args("--public-rate", rate)...)
+	wary := start(t, migratedSQLite(t).args("--public-rate", rate)...)
 	if answered := exhaust(t, forwarded(wary, "192.0.2.1"), most); answered != 1 {
 		t.Errorf("%d requests were answered", answered)
 	}

@@ -44,7 +44,7 @@ func published(t *testing.T, s *testStore, admin *client, org string) (c tlog.Ch
 //countersign:race
 func TestLogOfAServer(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	server := start(t, append([]string{"--instance-name", "eu.example.com/log"}, s.flags...)...)
 	admin := server.admin(t)
 	admin.seal(t)

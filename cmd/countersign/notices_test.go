@@ -146,7 +146,7 @@ func TestNoticesFromServer(t *testing.T) {
 //countersign:race
 func TestStopEndsWaiting(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	server := start(t, s.flags...)
 	admin := server.admin(t)
 	id := admin.pay(t, `{"amount_usd":9000}`)

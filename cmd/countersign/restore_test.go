@@ -143,7 +143,7 @@ func checkRestoration(t *testing.T, answer *operate.RestoreAnswer, parent uuid.U
 //countersign:race
 func TestRestoredBesideItsParent(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	server := start(t, s.flags...)
 	admin := server.admin(t)
 	admin.seal(t)
@@ -193,7 +193,7 @@ func TestRestoredBesideItsParent(t *testing.T) {
 //countersign:race
 func TestRestoresThatAreRefused(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	server := start(t, s.flags...)
 	server.admin(t).seal(t)
 	server.stop(t)
@@ -205,7 +205,7 @@ func TestRestoresThatAreRefused(t *testing.T) {
 		}
 		return path
 	}
-	stranger := newSQLite(t)
+	stranger := migratedSQLite(t)
 	strange := start(t, stranger.flags...)
 	strange.admin(t).seal(t)
 	strange.stop(t)

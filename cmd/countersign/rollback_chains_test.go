@@ -18,7 +18,7 @@ import (
 //countersign:race
 func TestOpenChainThatWasRolledBack(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	server := start(t, s.flags...)
 	admin := server.admin(t)
 	chain := admin.open(t)

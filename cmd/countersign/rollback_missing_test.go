@@ -125,7 +125,7 @@ func TestOrganizationMadeAfterTheCopy(t *testing.T) {
 //countersign:race
 func TestFileOfHeadsElsewhere(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	folder := t.TempDir()
 	heads := filepath.Join(folder, "acknowledged.json")
 	server := start(t, s.args("--heads", heads)...)

@@ -54,7 +54,7 @@ func (c *client) open(t *testing.T) string {
 //countersign:race
 func TestDatabaseThatWasRolledBack(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	server := start(t, s.flags...)
 	admin := server.admin(t)
 	admin.seal(t)
@@ -123,7 +123,7 @@ func checkAccepted(t *testing.T, s *testStore, server *program, admin *client, c
 //countersign:race
 func TestLedgerThatWasEmptied(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	server := start(t, s.flags...)
 	admin := server.admin(t)
 	copied := filepath.Join(t.TempDir(), "copy.db")

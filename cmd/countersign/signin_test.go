@@ -15,7 +15,7 @@ import (
 //countersign:race
 func TestServerNotesWhereItIs(t *testing.T) {
 	t.Parallel()
-	s := newSQLite(t)
+	s := migratedSQLite(t)
 	signIn := func(words ...string) string {
 		return succeed(t, s.args(append([]string{"keys", "sign-in"}, words...)...)...)
 	}

@@ -49,7 +49,8 @@ func newSQLite(t *testing.T) *testStore {
 	return inFolder(folder, testdb.SQLiteFile(filepath.Join(folder, "countersign.db")))
 }
 
-// migratedSQLite is a store that has its schema, and nothing else.
+// migratedSQLite is a store that has its schema, and nothing else. Under the race detector the
+// migrations take longer than most tests, so tests that are not about the first start use it.
 func migratedSQLite(t *testing.T) *testStore {
 	t.Helper()
 	s := newSQLite(t)

@@ -17,7 +17,7 @@ import (
 func TestServeWitness(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	db := newSQLite(t)
+	db := migratedSQLite(t)
 	server := start(t, db.args()...)
 	api := server.admin(t)
 	api.call(t, http.MethodPatch, "/v1/organization", `{"evidence_export":"admins"}`, &struct{}{})
