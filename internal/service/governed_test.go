@@ -38,6 +38,14 @@ func govern(t testing.TB, db *testdb.Database) *governed {
 	return g
 }
 
+// within returns another organization of the same service, for a subtest.
+func (g *governed) within(t testing.TB, slug string) *governed {
+	t.Helper()
+	another := *g
+	another.t, another.who = t, newTenant(t, g.Service, slug)
+	return &another
+}
+
 // over starts a service on a store with this world's keys and clock.
 //
 //countersign:replica

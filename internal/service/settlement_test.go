@@ -222,7 +222,8 @@ func TestWhatChangesWhileAnApprovalWaits(t *testing.T) {
 		forbidden := outcome{fault.CodeForbidden, ledger.ApprovalPending}
 		overruled := outcome{fault.CodePolicyChanged, ledger.ApprovalDenied}
 		killed := outcome{fault.CodeKillSwitchActive, ledger.ApprovalPending}
-		for _, c := range []struct {
+		world := govern(t, db)
+		for i, c := range []struct {
 			name   string
 			before func(g *governed)
 			change func(g *governed, first *service.Caller)
@@ -256,7 +257,7 @@ func TestWhatChangesWhileAnApprovalWaits(t *testing.T) {
 		} {
 			for way, want := range map[string]outcome{"one": c.one, "two": c.two, "second": c.second} {
 				t.Run(c.name+"/"+way, func(t *testing.T) {
-					g := govern(t, db.Fresh(t))
+					g := world.within(t, fmt.Sprint(way, "-", i))
 					ann, bob := g.reviewer("ann"), g.reviewer("bob")
 					if c.before != nil {
 						c.before(g)
