@@ -42,7 +42,8 @@ func (d *Database) Open(t testing.TB) Store {
 	if d.Kind == "sqlite" {
 		opened, err = sqlite.Open(t.Context(), d.Path)
 	} else {
-		opened, err = postgres.Open(t.Context(), WithParameter(t, d.URL, "pool_max_conns", "6"))
+		// Every connection costs a process that reads the catalog and plans each statement anew.
+		opened, err = postgres.Open(t.Context(), WithParameter(t, d.URL, "pool_max_conns", "4"))
 	}
 	if err != nil {
 		t.Fatalf("open the %s database: %v", d.Kind, err)
