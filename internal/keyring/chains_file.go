@@ -381,7 +381,8 @@ func (c *Chains) openFrame(last *[macSize]byte, body, mac []byte) (records []byt
 	if len(body) == 0 || len(body) < 1+int(body[0]) {
 		return nil, false
 	}
-	key, records := string(body[1:1+body[0]]), body[1+body[0]:]
+	end := 1 + int(body[0])
+	key, records := string(body[1:end]), body[end:]
 	sum, known := c.ring.MAC(key, uuid.Nil, purposeChains, last[:], body)
 	if !known || !hmac.Equal(sum[:], mac) || len(records)%recordSize != 0 {
 		return nil, false

@@ -251,6 +251,21 @@ func TestChainsFileThatWasCutOrChanged(t *testing.T) {
 	}
 }
 
+// A frame whose key has a longer name than any key is refused like every other change.
+func TestChainsFileWithALongKeyName(t *testing.T) {
+	t.Parallel()
+	ring, path := chainsRing(t)
+	for _, length := range []byte{254, 255} {
+		body := append([]byte{length}, make([]byte, 300)...)
+		file := binary.BigEndian.AppendUint32([]byte(journalMagic), uint32(len(body)))
+		file = append(append(file, body...), make([]byte, macSize)...)
+		file = append(file, "another frame"...)
+		if err := newChains(path, ring).replay(file); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a name of %d bytes: %v, want %v", length, err, ErrInvalid)
+		}
+	}
+}
+
 // Only one of several servers writes. Another takes over when it has ended, with what both have
 // noted.
 func TestOneProcessWritesTheChains(t *testing.T) {
