@@ -2,11 +2,13 @@ package keyring
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
 )
@@ -273,6 +276,65 @@ func TestAcceptancesBelongToTheServer(t *testing.T) {
 			t.Errorf("%s belongs to %d:%d, want %d:%d", name, got.Uid, got.Gid, want.Uid, want.Gid)
 		}
 	}
+}
+
+// A server that is not root writes its files in a folder of root's that its group may write to: the
+// root of a volume in a cluster is such a folder.
+//
+//countersign:race
+func TestFilesInAFolderOfRoots(t *testing.T) {
+	t.Parallel()
+	_, ring := createdRing(t)
+	const server = 65532
+	folder, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	if os.Geteuid() == 0 { // others have no folder of root's
+		if err := errors.Join(folder.Chown(0, server), folder.Chmod(0o775)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Through the open folder, because the folders above it may be closed to the server.
+	heads := fmt.Sprintf("/proc/self/fd/%d/heads.json", folder.Fd())
+	done := make(chan error, 1)
+	go func() {
+		if os.Geteuid() == 0 {
+			runtime.LockOSThread() // and never unlocked: the thread ends with its user
+			for _, change := range []uintptr{syscall.SYS_SETRESGID, syscall.SYS_SETRESUID} {
+				if _, _, fault := syscall.RawSyscall(change, server, server, server); fault != 0 {
+					done <- fault
+					return
+				}
+			}
+		}
+		done <- writeAll(heads, ring)
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// writeAll writes one of each file that a server keeps beside its heads.
+func writeAll(path string, ring *Ring) error {
+	heads, err := OpenHeads(path, ring)
+	if err != nil {
+		return err
+	}
+	marks, err := OpenLogMarks(LogMarksFile(path), ring)
+	if err != nil {
+		return err
+	}
+	chains, err := OpenChains(ChainsFile(path), ring)
+	if err != nil {
+		return err
+	}
+	chains.Note(ChainMark{}, markAt(uuid.UUID{7}, 1, 0), false)
+	return errors.Join(
+		heads.Accept(acme, Seen{Count: 1}), marks.Advance(map[uuid.UUID]LogMark{{1}: {Org: acme, Size: 1}}),
+		chains.Flush(), chains.Accept(acme), chains.Close(),
+	)
 }
 
 // A rotation that fails does not change the key file.
