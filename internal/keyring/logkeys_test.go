@@ -132,3 +132,57 @@ func TestLogMarksNeverGoBack(t *testing.T) {
 		t.Errorf("a changed file: %v", err)
 	}
 }
+
+// A running server keeps what it knows if an older file is put in place: a log that has ended stays
+// ended, and what Advance has accepted is on disk again when it returns.
+func TestLogMarksOfAnOlderFile(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	ring, err := Create(filepath.Join(folder, "keys.json"), rand.Reader, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := LogMarksFile(filepath.Join(folder, "heads.json"))
+	marks, err := OpenLogMarks(path, ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, open := uuid.UUID{1}, uuid.UUID{2}
+	advance := func(size int64) {
+		t.Helper()
+		next := map[uuid.UUID]LogMark{open: {Org: uuid.UUID{4}, Size: size, Root: [32]byte{byte(size)}}}
+		if err := marks.Advance(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := marks.Advance(map[uuid.UUID]LogMark{ended: {Org: uuid.UUID{3}, Size: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	advance(5)
+	older, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	advance(6)
+	if err := marks.EndLog(ended); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replaceFile(path, older); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := marks.Advance(map[uuid.UUID]LogMark{ended: {Org: uuid.UUID{3}, Size: 5}}); !errors.Is(err, ErrLogEnded) {
+		t.Errorf("the log that has ended: %v, want %v", err, ErrLogEnded)
+	}
+	advance(6) // the same tree is signed again, with another key
+	stored, err := OpenLogMarks(path, ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mark, _ := stored.Mark(open); mark.Size != 6 {
+		t.Errorf("size %d is on disk, want 6", mark.Size)
+	}
+	if mark, _ := stored.Mark(ended); !mark.Ended {
+		t.Error("the log that has ended is open on disk")
+	}
+}

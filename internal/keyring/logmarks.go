@@ -172,10 +172,15 @@ func (m *LogMarks) reload() error {
 	if err != nil {
 		return fmt.Errorf("file of log marks %s: %w: restore a copy of it", m.path, err)
 	}
-	for log, mark := range m.marks { // what was signed here stays signed, even if the file was replaced
-		if found, ok := read[log]; !ok || found.Size < mark.Size {
-			mark.Ended = mark.Ended || found.Ended
-			read[log] = mark
+	for log, mark := range m.marks { // what was signed or ended here stays so, even if the file was replaced
+		found := read[log]
+		kept := found
+		if found.Size <= mark.Size {
+			kept = mark
+		}
+		kept.Ended = found.Ended || mark.Ended
+		if kept != found {
+			read[log], info = kept, nil // the file lacks it, so the next change must write the file
 		}
 	}
 	m.set(read, info)
