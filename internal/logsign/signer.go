@@ -238,10 +238,12 @@ func (l *Signer) Round(ctx context.Context, poll bool) (again bool) {
 		for _, org := range group {
 			g, more, err := l.grow(ctx, org, sealed[org])
 			again = again || more
-			if l.failed(ctx, org, err) || g == nil {
-				continue
+			switch {
+			case err != nil:
+				l.failed(ctx, org, err)
+			case g != nil:
+				grown = append(grown, g)
 			}
-			grown = append(grown, g)
 		}
 		l.publish(ctx, grown)
 	}
@@ -340,6 +342,7 @@ func (l *Signer) keep(log *signedLog) {
 	l.loaded(log)
 	l.logs.Put(org, log, log.edge.Bytes())
 	delete(l.unsigned, org)
+	delete(l.paused, org)
 }
 
 // signingKeys are the ids of the keys that a checkpoint must be signed with, and of those that it
@@ -370,16 +373,12 @@ func (k *signingKeys) signed(c *verify.SignedCheckpoint) bool {
 	return !slices.ContainsFunc(c.SignedBy, func(id string) bool { return slices.Contains(k.revoked, id) })
 }
 
-// failed logs why a log could not be signed, once per reason, and pauses the log. It reports
-// whether there was an error. The caller holds mu.
-func (l *Signer) failed(ctx context.Context, org ledger.OrgID, err error) bool {
-	if err == nil {
-		delete(l.paused, org)
-		return false
-	}
+// failed logs why a log could not be signed, once per reason until it is signed, and pauses the
+// log. The caller holds mu.
+func (l *Signer) failed(ctx context.Context, org ledger.OrgID, err error) {
 	l.logs.Drop(org)
 	if ctx.Err() != nil {
-		return true
+		return
 	}
 	wait := retryPause
 	if errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, keyring.ErrLogForked) || errors.Is(err, keyring.ErrLogEnded) || errors.Is(err, evidence.ErrRolledBack) {
@@ -389,7 +388,6 @@ func (l *Signer) failed(ctx context.Context, org ledger.OrgID, err error) bool {
 		l.Log.Error("a transparency log cannot be signed: run countersign doctor", "organization", org.String(), "error", err)
 	}
 	l.paused[org] = pause{l.now().Add(wait), err.Error()}
-	return true
 }
 
 // publish signs the trees and publishes their checkpoints. It records on disk what it will sign

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -654,6 +655,36 @@ func TestRotationReachesEveryLog(t *testing.T) {
 	next.SignRound(t.Context())
 	if c := next.checkpoint("acme"); c != before {
 		t.Errorf("after a restart: %+v", c)
+	}
+}
+
+// A log that cannot be signed for one reason is logged once, however often it is tried again, and
+// once more if it fails after it was signed.
+//
+//countersign:race
+func TestFailureToSignIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	db, clock, log := testdb.SQLite(t), servicetest.NewClock(time.Now()), &servicetest.Buffer{}
+	l := logging(t, db, nil, true)
+	l.Service = serve(t, service.Config{
+		Store: db.Open(t), Keys: l.notary.Ring, LogKeys: l.notary, Alone: true, Clock: clock.Now, Log: slog.New(slog.NewTextHandler(log, nil)),
+		LogMarks: l.marks, Signing: &service.Signing{Keys: l.notary, Instance: "log.example.com"},
+	})
+	acme := newTenant(t, l.Service, "acme")
+	for failures := 1; failures <= 2; failures++ {
+		l.seal(acme, 1)
+		l.EndRoundsAt(errors.New("the store fails"), "before publication")
+		for range 3 {
+			l.SignRound(t.Context())
+			clock.Advance(time.Minute) // the pause is over
+		}
+		if lines := strings.Count(log.String(), "cannot be signed"); lines != failures {
+			t.Errorf("%d lines after failure %d:\n%s", lines, failures, log)
+		}
+		l.EndRoundsAt(nil, "")
+		l.SignRound(t.Context())
+		l.prove(acme, int64(failures))
+		clock.Advance(time.Minute)
 	}
 }
 
