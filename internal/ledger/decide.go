@@ -234,11 +234,10 @@ func Decide(policy *Policy, q *Question) Decision {
 		}
 	}
 	enforced, shadowed := strictest(matches, q.Org.Settings.EvaluationMode == Shadow)
-	if enforced != nil && enforced.Outcome == RequireApproval && q.State.Approvals >= maxApprovals {
-		enforced = &noMoreApprovals
-	}
-	if enforced != nil && enforced.Outcome == RequireApproval && q.Action.Source == "" && q.Action.unbindable() {
-		enforced = &unbindable
+	if enforced != nil && enforced.Outcome == RequireApproval {
+		if refusal := q.cannotAsk(); refusal != nil {
+			enforced, matches = refusal, append(matches, *refusal)
+		}
 	}
 	for i := range matches {
 		if over := matches[i].budget; over != nil {

@@ -148,6 +148,18 @@ var unbindable = builtin(RuleUnbound, Deny,
 	"the action needs approval, and the client redacted or cut values without a digest that binds them",
 	"Record the action in a chain that was opened while the service could be reached.")
 
+// cannotAsk returns the denial of an action that needs approval and for which nobody can be asked,
+// or nil.
+func (q *Question) cannotAsk() *Match {
+	switch {
+	case q.State.Approvals >= maxApprovals:
+		return &noMoreApprovals
+	case q.Action.Source == "" && q.Action.unbindable():
+		return &unbindable
+	}
+	return nil
+}
+
 func seconds(span time.Duration) float64 { return float64(span.Milliseconds()) / 1000 }
 
 // pauseReason says which limit the action triggers, or has triggered before.

@@ -29,7 +29,8 @@ func ruleNames(t *testing.T) []string {
 	return names
 }
 
-// Every built-in rule says what to do and where to read more, and that place exists.
+// Every built-in rule says what to do and where to read more, and that place exists. A rule that
+// decides is among those that matched.
 func TestBuiltinRulesExplainThemselves(t *testing.T) {
 	t.Parallel()
 	amount := MoneyOf(9000)
@@ -95,6 +96,9 @@ func TestBuiltinRulesExplainThemselves(t *testing.T) {
 			t.Errorf("%s: %q, %q", name, d.Reason, d.Remediation)
 		}
 		checkAnchor(t, d.DocsURL)
+		if !slices.ContainsFunc(d.Matched, func(m MatchedRule) bool { return m.Name == name && m.Outcome == d.Outcome && !m.Shadow }) {
+			t.Errorf("%s: the rules that matched are %+v", name, d.Matched)
+		}
 	}
 }
 
