@@ -77,7 +77,8 @@ func (a *Action) addFound(request *canon.Fields) {
 	}
 	a.FoundSHA256 = PayloadHash(found.Canonical())
 	f := &a.Facts
-	for i, category := range found.Texts("categories", maxListed, maxName) {
+	categories := found.Texts("categories", maxListed, maxName)
+	for i, category := range categories {
 		if !categoryPattern.MatchString(category) {
 			found.Fault("categories", "element %d must be 1 to 64 lower-case letters, digits and underscores", i)
 			continue
@@ -95,14 +96,11 @@ func (a *Action) addFound(request *canon.Fields) {
 	}
 	// A financial action without an amount has an amount that the client could not compare. It is
 	// replaced by one that cannot be compared.
-	if slices.Contains(found.Texts("categories", maxListed, maxName), CategoryFinancial) && !found.Has("amount_usd") {
+	switch amount := parseAmount(found, "amount_usd"); {
+	case amount == nil && slices.Contains(categories, CategoryFinancial):
 		f.Amount, f.AmountUnusable = nil, true
-	}
-	if found.Has("amount_usd") && !f.AmountUnusable {
-		amount := MoneyOf(found.Number("amount_usd", 0, maxAmount))
-		if f.Amount == nil || amount.Cmp(*f.Amount) > 0 {
-			f.Amount = &amount
-		}
+	case amount != nil && !f.AmountUnusable && (f.Amount == nil || amount.Cmp(*f.Amount) > 0):
+		f.Amount = amount
 	}
 	f.RecordsModified = max(f.RecordsModified, found.Int("records_modified", 0, maxCount))
 	f.implyCategories()

@@ -103,6 +103,25 @@ func TestFoundIsBounded(t *testing.T) {
 	}
 }
 
+// A member that is wrong is named once, and a wrong amount also where the payload's own amount
+// cannot be compared.
+func TestFoundIsRefusedOnce(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ payload, found, pointer string }{
+		"a category":                       {`{}`, `{"categories":[1]}`, "/found/categories/0"},
+		"an amount beside a foreign one":   {`{"amount":5,"currency":"EUR"}`, `{"amount_usd":"much"}`, "/found/amount_usd"},
+		"an amount of a financial finding": {`{}`, `{"amount_usd":-1,"categories":["financial"]}`, "/found/amount_usd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parseAction(`{"agent_name":"a","action_type":"tool_call","action_name":"step","payload":` + test.payload + `,"found":` + test.found + `}`)
+			if refused := refusedFields(err); refused != test.pointer {
+				t.Errorf("refused with %q, want %q", refused, test.pointer)
+			}
+		})
+	}
+}
+
 // A client that finds what the service would find is not refused.
 func TestWhatIsFoundIsTaken(t *testing.T) {
 	t.Parallel()

@@ -23,8 +23,8 @@ type ClientLimits struct {
 // parseClientLimits reads policy_config and checks its types and bounds.
 func parseClientLimits(f *canon.Fields) ClientLimits {
 	return ClientLimits{
-		Single:           parseThreshold(f, "financial_approval_threshold_usd"),
-		Cumulative:       parseThreshold(f, "cumulative_financial_threshold_usd"),
+		Single:           parseAmount(f, "financial_approval_threshold_usd"),
+		Cumulative:       parseAmount(f, "cumulative_financial_threshold_usd"),
 		DomainsAllowlist: parseDomains(f, "external_domains_allowlist"),
 		HighRiskAgents:   f.Texts("high_risk_agents", maxListed, maxName),
 		ApprovalHours:    f.Number("approval_timeout_hours", minTimeoutHours, maxTimeoutHours),
@@ -133,13 +133,14 @@ func (l *EffectiveLimits) AppendTo(dst []byte) []byte {
 	return w.End()
 }
 
-func parseThreshold(f *canon.Fields, name string) *Money {
+// parseAmount reads an optional amount, and returns nil if it is missing or null.
+func parseAmount(f *canon.Fields, name string) *Money {
 	number := f.Number(name, 0, maxAmount)
 	if !f.Has(name) {
 		return nil
 	}
-	limit := MoneyOf(number)
-	return &limit
+	amount := MoneyOf(number)
+	return &amount
 }
 
 // approvalTime returns how long a person has to decide.
