@@ -198,23 +198,16 @@ func parseBudget(f *canon.Fields) Budget {
 	if b.Scope == ScopeOrganization && len(b.Match) > 0 {
 		f.Fault("match", "must not be given with the scope organization, which has one member")
 	}
-	limits := 0
-	money := func(name string) *Money {
-		if !f.Has(name) {
-			f.Ignore(name)
-			return nil
-		}
-		limits++
-		limit := MoneyOf(f.Number(name, 0, maxAmount))
-		return &limit
-	}
-	b.LimitUSD, b.LimitCost = money("limit_usd"), money("limit_cost_usd")
+	b.LimitUSD, b.LimitCost = parseAmount(f, "limit_usd"), parseAmount(f, "limit_cost_usd")
 	if f.Has("limit_tokens") {
-		limits++
 		tokens := f.Int("limit_tokens", 0, maxBudgetTokens)
 		b.LimitTokens = &tokens
-	} else {
-		f.Ignore("limit_tokens")
+	}
+	limits := 0
+	for _, given := range []bool{b.LimitUSD != nil, b.LimitCost != nil, b.LimitTokens != nil} {
+		if given {
+			limits++
+		}
 	}
 	if limits != 1 {
 		f.FaultOfAll("must have exactly one of limit_usd, limit_cost_usd and limit_tokens")
@@ -224,7 +217,6 @@ func parseBudget(f *canon.Fields) Budget {
 
 func requiredOneOf(f *canon.Fields, name string, allowed ...string) string {
 	if !f.Has(name) {
-		f.Ignore(name)
 		f.Fault(name, "is required: %s", strings.Join(allowed, " or "))
 		return ""
 	}
