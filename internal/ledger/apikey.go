@@ -120,12 +120,6 @@ const (
 	RoleAdmin  Role = "admin"
 )
 
-// ParseRole parses a role's name.
-func ParseRole(text string) (Role, bool) {
-	role := Role(text)
-	return role, role.rank() > 0
-}
-
 // Includes reports whether the role may do what the other may.
 func (r Role) Includes(other Role) bool {
 	return other.rank() > 0 && r.rank() >= other.rank()

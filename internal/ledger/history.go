@@ -47,9 +47,6 @@ func NewHistory() *History { return &History{last: make(map[recordKey]int64)} }
 // End returns the end that the history has reached.
 func (h *History) End() LogEnd { return h.end }
 
-// Records returns the number of records in the history.
-func (h *History) Records() int { return len(h.last) }
-
 // LastAct returns the number of the act that last changed a record. A record that no act names was
 // created with the organization, by the first act.
 func (h *History) LastAct(kind RecordKind, name string) int64 {

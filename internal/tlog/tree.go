@@ -75,11 +75,6 @@ func (t *Tree) reader(source *tileSource) sumdb.HashReader {
 	return sumdb.TileHashReader(sumdb.Tree{N: t.size, Hash: t.root}, source)
 }
 
-// CheckInclusion holds a proof against a checkpoint.
-func CheckInclusion(c Checkpoint, index int64, leaf Hash, proof []Hash) error {
-	return sumdb.CheckRecord(proof, c.Size, c.Root, index, leaf)
-}
-
 // tileSource is what the library reads tiles from. It remembers why reading failed, to
 // tell that from hashes that are wrong.
 type tileSource struct {

@@ -142,9 +142,9 @@ type audit struct {
 	failing []evidence.Failing // failing rows; set by the first call of failingRow
 	budgets []*ledger.Break    // counters that disagree with the events; set by the first call of miscounted
 
-	records      map[ledger.Record]changedBy // records that the audit log names; set by inspectActs
-	recordsUntil ledger.LogEnd               // the log's end when it was walked
-	imports      map[string]loggedImport     // imports of approvals by id
+	records      map[ledger.Record]string // as in walkedActs; set by inspectActs
+	recordsUntil ledger.LogEnd            // the log's end when it was walked
+	imports      map[string]loggedImport  // imports of approvals by id
 }
 
 func (j *Judge) newAudit(org *ledger.Organization) *audit {

@@ -72,20 +72,14 @@ func (a *audit) actLog(ctx context.Context) (*ledger.ActLog, error) {
 // walkedActs is what the log says, in particular about policy sets and anchors.
 type walkedActs struct {
 	ledger.ActWalk
-	puts    map[string]*ledger.Act // by version
-	anchors []madeAnchor           // in the order of the log
-	records map[ledger.Record]changedBy
+	puts    map[string]*ledger.Act   // by version
+	anchors []madeAnchor             // in the order of the log
+	records map[ledger.Record]string // the kind of the act that last changed each
 	imports map[string]loggedImport
 }
 
-// changedBy is the act that last changed a record.
-type changedBy struct {
-	number int64
-	action string
-}
-
 func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
-	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]changedBy), imports: make(map[string]loggedImport)}
+	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]string), imports: make(map[string]loggedImport)}
 	err = a.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
 		if fault = walked.Step(stored); fault != nil {
 			return errBroken
@@ -99,7 +93,7 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 			return errBroken
 		}
 		for _, record := range act.Records() {
-			walked.records[record] = changedBy{act.Sequence, act.Action}
+			walked.records[record] = act.Action
 		}
 		if act.Action == evidence.ActPutPolicy {
 			walked.puts[act.Target] = act

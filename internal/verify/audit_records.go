@@ -17,8 +17,8 @@ func (a *audit) inspectRecords(ctx context.Context) (*ledger.Break, error) {
 		return nil, nil // the log was not walked
 	}
 	missing := make(map[ledger.Record]bool)
-	for record, by := range a.records {
-		if record.Kind != ledger.RecordSignIn && record.Kind != ledger.RecordImport && by.action != ledger.ActWebhookDelete {
+	for record, action := range a.records {
+		if record.Kind != ledger.RecordSignIn && record.Kind != ledger.RecordImport && action != ledger.ActWebhookDelete {
 			missing[record] = true
 		}
 	}
@@ -64,7 +64,7 @@ func (a *audit) stillMissing(ctx context.Context, missing map[ledger.Record]bool
 		return nil, err
 	}
 	for record := range missing {
-		if walked.records[record].action == ledger.ActWebhookDelete {
+		if walked.records[record] == ledger.ActWebhookDelete {
 			delete(missing, record)
 		}
 	}
