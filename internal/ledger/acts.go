@@ -114,7 +114,7 @@ func (l *ActLog) encode() []byte {
 
 // Authentic reports whether the service wrote this end.
 func (l *ActLog) Authentic(keys Keys) bool {
-	return l.Count >= 0 && l.Count <= maxCount && authentic(keys, l.Org, PurposeAuditHead, l.MAC, l.encode())
+	return l.Count >= 0 && l.Count <= maxCount && Authentic(keys, l.Org, PurposeAuditHead, l.MAC, l.encode())
 }
 
 // Append records an act and advances the log's end. org is the organization after the act.
@@ -130,7 +130,7 @@ func (l *ActLog) Append(keys Keys, org *Organization, act Act) (*StoredAct, erro
 	stored := &StoredAct{Org: l.Org, Sequence: act.Sequence, Body: act.encode()}
 	hash := stored.Hash()
 	l.Count, l.Last, l.Controls, l.begins = act.Sequence, &hash, controls, false
-	l.MAC = authenticate(keys, l.Org, PurposeAuditHead, l.encode())
+	l.MAC = Authenticate(keys, l.Org, PurposeAuditHead, l.encode())
 	return stored, nil
 }
 

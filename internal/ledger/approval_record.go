@@ -56,7 +56,7 @@ func (a *Approval) Encode(keys Keys) (body, mac []byte) {
 	w.Bool("two_person", a.TwoPerson)
 	w.Value(appendVotes(w.Name("votes"), a.Votes))
 	body = w.End()
-	return body, authenticate(keys, a.Org, PurposeApproval, body)
+	return body, Authenticate(keys, a.Org, PurposeApproval, body)
 }
 
 func writeReviewer(w *canon.ObjectWriter, r *Reviewer) {
@@ -95,7 +95,7 @@ var errUnreadableApproval = errors.New("stored approval cannot be read")
 
 // DecodeApproval decodes the result of Encode and refuses anything else.
 func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
-	if !authentic(keys, org, PurposeApproval, mac, body) {
+	if !Authentic(keys, org, PurposeApproval, mac, body) {
 		return nil, ErrStateTampered
 	}
 	r, err := openRecord(body)

@@ -137,14 +137,14 @@ func (c *BudgetCounter) Encode(keys Keys) (body, mac []byte) {
 	w.String("window", string(c.Window))
 	w.Int("window_start", int64(c.Start))
 	body = w.End()
-	return body, authenticate(keys, c.Org, PurposeBudgetCounter, body)
+	return body, Authenticate(keys, c.Org, PurposeBudgetCounter, body)
 }
 
 var errUnreadableCounter = errors.New("stored budget counter cannot be read")
 
 // DecodeBudgetCounter decodes the result of Encode and refuses anything else.
 func DecodeBudgetCounter(body, mac []byte, keys Keys, org OrgID) (*BudgetCounter, error) {
-	if !authentic(keys, org, PurposeBudgetCounter, mac, body) {
+	if !Authentic(keys, org, PurposeBudgetCounter, mac, body) {
 		return nil, ErrStateTampered
 	}
 	r, err := openRecord(body)

@@ -168,7 +168,7 @@ type StoredEvent struct {
 // Authentic reports whether the event's facts are what the service recorded, and are stored in the
 // right place.
 func (e *StoredEvent) Authentic(keys Keys, org OrgID) bool {
-	return authentic(keys, org, PurposeEvent, e.MAC, e.Body)
+	return Authentic(keys, org, PurposeEvent, e.MAC, e.Body)
 }
 
 // Extend adds the event's authenticator and idempotency key to a running digest over a

@@ -52,30 +52,20 @@ type Keys interface {
 	MAC(keyID string, org uuid.UUID, purpose Purpose, parts ...[]byte) (mac [32]byte, ok bool)
 }
 
-// Authenticate returns an authenticator for a record, which names its key.
+// Authenticate returns an authenticator for a record. It names its key, for records that have no
+// other place for the key's id.
 func Authenticate(keys Keys, org OrgID, purpose Purpose, record []byte) []byte {
-	return authenticate(keys, org, purpose, record)
+	keyID := keys.CurrentKey()
+	mac, _ := keys.MAC(keyID, org.UUID, purpose, record)
+	return append(append(make([]byte, 0, len(mac)+len(keyID)), mac[:]...), keyID...)
 }
 
 // Authentic reports whether an authenticator is valid for a record.
 func Authentic(keys Keys, org OrgID, purpose Purpose, authenticator, record []byte) bool {
-	return authentic(keys, org, purpose, authenticator, record)
-}
-
-// authenticate returns an authenticator that names its key, for records that have no other place
-// for the key's id.
-func authenticate(keys Keys, org OrgID, purpose Purpose, parts ...[]byte) []byte {
-	keyID := keys.CurrentKey()
-	mac, _ := keys.MAC(keyID, org.UUID, purpose, parts...)
-	return append(append(make([]byte, 0, len(mac)+len(keyID)), mac[:]...), keyID...)
-}
-
-// authentic reports whether an authenticator is valid for the parts.
-func authentic(keys Keys, org OrgID, purpose Purpose, authenticator []byte, parts ...[]byte) bool {
 	if len(authenticator) < sha256.Size {
 		return false
 	}
-	mac, ok := keys.MAC(string(authenticator[sha256.Size:]), org.UUID, purpose, parts...)
+	mac, ok := keys.MAC(string(authenticator[sha256.Size:]), org.UUID, purpose, record)
 	return ok && hmac.Equal(mac[:], authenticator[:sha256.Size])
 }
 

@@ -71,7 +71,7 @@ func (g *leaseGrant) encode() []byte {
 // id returns the grant with its authenticator, which only the service can compute.
 func (g *leaseGrant) id(keys Keys, org OrgID) string {
 	body := g.encode()
-	return base64.RawURLEncoding.EncodeToString(slices.Concat(body, authenticate(keys, org, PurposeLease, body)))
+	return base64.RawURLEncoding.EncodeToString(slices.Concat(body, Authenticate(keys, org, PurposeLease, body)))
 }
 
 // readLease parses the id of a lease that was granted to the organization. It returns nil for any
@@ -85,7 +85,7 @@ func readLease(id string, keys Keys, org OrgID) *leaseGrant {
 		return nil
 	}
 	body, mac := token[:leaseBody], token[leaseBody:]
-	if !authentic(keys, org, PurposeLease, mac, body) {
+	if !Authentic(keys, org, PurposeLease, mac, body) {
 		return nil
 	}
 	g := &leaseGrant{

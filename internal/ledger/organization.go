@@ -117,14 +117,14 @@ func (o *Organization) Seal(keys Keys) error {
 	if err != nil {
 		return err
 	}
-	o.Controls.MAC = authenticate(keys, o.ID, PurposeOrganization, hash[:])
+	o.Controls.MAC = Authenticate(keys, o.ID, PurposeOrganization, hash[:])
 	return nil
 }
 
 // Authentic reports whether the organization is what the service sealed.
 func (o *Organization) Authentic(keys Keys) bool {
 	hash, err := o.unsealed()
-	return err == nil && authentic(keys, o.ID, PurposeOrganization, o.Controls.MAC, hash[:])
+	return err == nil && Authentic(keys, o.ID, PurposeOrganization, o.Controls.MAC, hash[:])
 }
 
 func (o *Organization) unsealed() ([32]byte, error) {

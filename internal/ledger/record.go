@@ -71,7 +71,7 @@ func (s *ChainState) Record(r *Recording) *Recorded {
 	s.enter(body)
 	recorded.Stored = &StoredEvent{
 		Chain: r.Chain.ID, Sequence: event.Sequence, IdempotencyKey: r.Action.IdempotencyKey,
-		Body: body, Payload: r.Action.Payload, Redactions: r.Action.Redactions, MAC: authenticate(r.Keys, r.Chain.Org, PurposeEvent, body),
+		Body: body, Payload: r.Action.Payload, Redactions: r.Action.Redactions, MAC: Authenticate(r.Keys, r.Chain.Org, PurposeEvent, body),
 	}
 	return recorded
 }
