@@ -212,15 +212,18 @@ func readCurrent[R any](ctx context.Context, s *Store, read func() ([]R, error),
 	}
 }
 
-// readOneCurrent is readCurrent for a single row. A row that fails is refused.
-func readOneCurrent[R any](ctx context.Context, s *Store, read func() (R, error), check func(R) error, name func(R) recordRef) (R, error) {
+// readOneCurrent is readCurrent for a single row.
+func readOneCurrent[R any](ctx context.Context, s *Store, read func() (R, error), check func(R) error, name func(R) recordRef, reject func(R, error) (R, error)) (R, error) {
 	rows, err := readCurrent(ctx, s, func() ([]R, error) {
 		row, err := read()
 		return []R{row}, err
-	}, check, name, func(row R, err error) (R, error) { return row, err })
+	}, check, name, reject)
 	if err != nil {
 		var none R
 		return none, err
 	}
 	return rows[0], nil
 }
+
+// refuse rejects a row altogether.
+func refuse[R any](row R, err error) (R, error) { return row, err }

@@ -45,15 +45,8 @@ func tamperedImported(a *store.ImportedApproval, _ error) (*store.ImportedApprov
 // ImportedApproval implements store.Imports. A row that fails is reduced to its id and marked as
 // tampered.
 func (s *Store) ImportedApproval(ctx context.Context, id ledger.ApprovalID) (*store.ImportedApproval, error) {
-	read := func() ([]*store.ImportedApproval, error) {
-		imported, err := s.port.ImportedApproval(ctx, id)
-		return []*store.ImportedApproval{imported}, err
-	}
-	found, err := readCurrent(ctx, s, read, s.checkImported, importedRef, tamperedImported)
-	if err != nil {
-		return nil, err
-	}
-	return found[0], nil
+	read := func() (*store.ImportedApproval, error) { return s.port.ImportedApproval(ctx, id) }
+	return readOneCurrent(ctx, s, read, s.checkImported, importedRef, tamperedImported)
 }
 
 // ImportedApprovals implements store.Imports. A row that fails keeps its place in the list.

@@ -50,12 +50,12 @@ func (s *Store) checkKey(k *ledger.KeyRecord) error {
 
 // Key implements store.Directory.
 func (s *Store) Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.Key(ctx, id) }, s.checkKey, keyRef)
+	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.Key(ctx, id) }, s.checkKey, keyRef, refuse)
 }
 
 // KeyByHash implements store.Directory.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error) {
-	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.KeyByHash(ctx, hash) }, s.checkKey, keyRef)
+	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.KeyByHash(ctx, hash) }, s.checkKey, keyRef, refuse)
 }
 
 // Keys implements store.Directory. A row that fails is reduced to its id and marked as tampered,

@@ -68,7 +68,7 @@ func (s *Store) checkPolicy(p *store.PolicyRecord) error {
 
 // Policy implements store.Governance.
 func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
-	return readOneCurrent(ctx, s, func() (*store.PolicyRecord, error) { return s.port.Policy(ctx, org, number) }, s.checkPolicy, policyRef)
+	return readOneCurrent(ctx, s, func() (*store.PolicyRecord, error) { return s.port.Policy(ctx, org, number) }, s.checkPolicy, policyRef, refuse)
 }
 
 // Policies implements store.Governance. A row that fails is reduced to its number and marked as

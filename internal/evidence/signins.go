@@ -35,25 +35,15 @@ func (s *Store) sealSignIn(in *store.SignIn) error {
 // or has ended. Its act is recorded before its row is written, so a stale row is no sign of
 // tampering.
 func (s *Store) soundSignIn(ctx context.Context, read func() (*store.SignIn, error)) (*store.SignIn, error) {
-	rows, err := readCurrent(ctx, s,
-		func() ([]*store.SignIn, error) {
-			in, err := read()
-			return []*store.SignIn{in}, err
-		},
-		func(in *store.SignIn) error {
-			return s.check("a sign-in", noOrganization, ledger.PurposeSignIn, in.MAC, encodeSignIn(in))
-		},
-		signInRef,
-		func(in *store.SignIn, err error) (*store.SignIn, error) {
-			if s.check("a sign-in", noOrganization, ledger.PurposeSignIn, in.MAC, encodeSignIn(in)) == nil && !errors.Is(err, errLog) {
-				err = store.ErrNotFound
-			}
-			return nil, err
-		})
-	if err != nil {
-		return nil, err
+	check := func(in *store.SignIn) error {
+		return s.check("a sign-in", noOrganization, ledger.PurposeSignIn, in.MAC, encodeSignIn(in))
 	}
-	return rows[0], nil
+	return readOneCurrent(ctx, s, read, check, signInRef, func(in *store.SignIn, err error) (*store.SignIn, error) {
+		if check(in) == nil && !errors.Is(err, errLog) {
+			err = store.ErrNotFound
+		}
+		return nil, err
+	})
 }
 
 // IsCurrentSignIn reports whether a link or session is current, inside a transaction that has

@@ -36,20 +36,13 @@ func (s *Store) checkToken(t *store.TokenRecord) error {
 
 // ActiveToken implements store.Verification.
 func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
-	read := func() ([]*store.ActiveToken, error) {
-		token, err := s.port.ActiveToken(ctx, hash, now)
-		return []*store.ActiveToken{token}, err
-	}
-	tokens, err := readCurrent(ctx, s, read,
+	read := func() (*store.ActiveToken, error) { return s.port.ActiveToken(ctx, hash, now) }
+	return readOneCurrent(ctx, s, read,
 		func(t *store.ActiveToken) error { return s.checkToken(t.TokenRecord) },
 		func(t *store.ActiveToken) recordRef { return tokenRef(t.TokenRecord) },
 		func(t *store.ActiveToken, _ error) (*store.ActiveToken, error) {
 			return &store.ActiveToken{TokenRecord: &store.TokenRecord{ID: t.ID, Org: t.Org, Tampered: true}}, nil
 		})
-	if err != nil {
-		return nil, err
-	}
-	return tokens[0], nil
 }
 
 // Tokens implements store.Verification. A row that fails is reduced to its id and marked as
