@@ -229,10 +229,7 @@ func (c *Chains) merge(entry *chainEntry) {
 func (c *Chains) readAccepted() error {
 	path := c.path + ".accepted"
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil && c.requests != nil && os.SameFile(info, c.requests) && info.ModTime().Equal(c.requests.ModTime()) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && sameFile(c.requests, info) {
 		return nil
 	}
 	var body []byte

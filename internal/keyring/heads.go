@@ -154,7 +154,7 @@ func (h *Heads) Reload() error {
 func (h *Heads) reload() error {
 	// This comes before reading the file, so that whatever is written in between is read again.
 	info, err := os.Stat(h.path)
-	if errors.Is(err, fs.ErrNotExist) || (err == nil && h.knows(info)) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && sameFile(h.known, info) {
 		return nil
 	}
 	var body []byte
@@ -179,10 +179,4 @@ func (h *Heads) reload() error {
 	}
 	h.ledger, h.seen, h.known = read.ledger, read.seen, info
 	return nil
-}
-
-// knows reports whether the file is still the one that was read or written. Its modification time
-// alone is not enough: two files can be written within one tick of the clock.
-func (h *Heads) knows(now fs.FileInfo) bool {
-	return h.known != nil && os.SameFile(h.known, now) && h.known.ModTime().Equal(now.ModTime())
 }

@@ -92,6 +92,12 @@ func lockBeside(what, path string) (unlock func(), err error) {
 	}
 }
 
+// sameFile reports whether a file is still the known one, which is nil if none is known. Its
+// modification time alone is not enough: two files can be written within one tick of the clock.
+func sameFile(known, now fs.FileInfo) bool {
+	return known != nil && os.SameFile(known, now) && known.ModTime().Equal(now.ModTime()) && known.Size() == now.Size()
+}
+
 // ownerOf returns the info of the file, or of its folder, whose owner must be able to read the new
 // file.
 func ownerOf(path string) fs.FileInfo {

@@ -158,7 +158,7 @@ func (m *LogMarks) Reload() error {
 // nothing that was signed is forgotten.
 func (m *LogMarks) reload() error {
 	info, err := os.Stat(m.path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && m.known != nil && os.SameFile(m.known, info) && m.known.ModTime().Equal(info.ModTime()) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && sameFile(m.known, info) {
 		return nil
 	}
 	var body []byte

@@ -150,7 +150,7 @@ func (r *Ring) Learn() bool {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
 	info, err := os.Stat(r.path)
-	if err != nil || r.learnt != nil && os.SameFile(info, r.learnt) && info.ModTime().Equal(r.learnt.ModTime()) && info.Size() == r.learnt.Size() {
+	if err != nil || sameFile(r.learnt, info) {
 		return false
 	}
 	fresh, err := r.readFile()
