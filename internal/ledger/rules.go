@@ -101,24 +101,24 @@ func noteMatches(q *Question) (matches []Match) {
 	if q.Action.marker() {
 		return nil
 	}
-	add := func(name string, outcome Outcome, reason, remediation string) {
-		matches = append(matches, builtin(name, outcome, reason, remediation))
+	note := func(name, reason, remediation string) {
+		matches = append(matches, builtin(name, AllowWithFlag, reason, remediation))
 	}
 	found := classify.NameRisks(q.Action.ActionName)
 	if found.Shell {
-		add(RuleShell, AllowWithFlag, "the action runs a command on a machine",
+		note(RuleShell, "the action runs a command on a machine",
 			"Put a policy in force that says which commands may run, such as the starter pack: countersign policy put --pack starter.")
 	}
 	if q.Action.Facts.WritesSQL {
-		add(RuleSQL, AllowWithFlag, "the action changes a database by a statement of its own",
+		note(RuleSQL, "the action changes a database by a statement of its own",
 			"Let agents read with an account that cannot write, or put a policy in force, such as the starter pack.")
 	}
 	if found.Deletion {
-		add(RuleDeletion, AllowWithFlag, "the action deletes something",
+		note(RuleDeletion, "the action deletes something",
 			"Put a policy in force that says what may be deleted, such as the starter pack.")
 	}
 	if domain := q.unlistedDomain(); found.Mail && domain != "" {
-		add(RuleMail, AllowWithFlag, fmt.Sprintf("the action sends mail to %s, which is on no allowlist", domain),
+		note(RuleMail, fmt.Sprintf("the action sends mail to %s, which is on no allowlist", domain),
 			"Add the domain to external_domains_allowlist if agents may write there.")
 	}
 	return matches
