@@ -30,7 +30,7 @@ func (b *book) auditInSegments(stored []*StoredReceipt, head *Head, cuts []int64
 	}
 	from := int64(1)
 	for _, to := range append(cuts, newest) {
-		if to < from {
+		if to < from || to > newest { // no audit has a segment behind the newest receipt
 			continue
 		}
 		segment := NewWalkFrom(from)
