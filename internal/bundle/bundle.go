@@ -42,7 +42,7 @@ type Bundle struct {
 // Entry is an event, or something that was recorded about one.
 type Entry struct {
 	Body       string
-	Payload    *string // nil where it was erased or is not included, and for what is no event
+	Payload    *string // nil where it was erased or is not included, and for what is not an event
 	Redactions *string
 }
 
@@ -118,7 +118,7 @@ func writeOptional(w *canon.ObjectWriter, name string, value *string) {
 	w.String(name, *value)
 }
 
-// errNotCanonical is what a file gets that was edited or written by another program.
+// errNotCanonical says that a file was edited, or written by another program.
 var errNotCanonical = errors.New("the file is not in the form that the service wrote: it was reformatted or edited; get it again")
 
 // Parse reads what Encode wrote, with or without a line break behind it, and refuses

@@ -79,7 +79,7 @@ func (v *verification) readEntries() {
 	}
 }
 
-// markers are the types of events that are no actions, since the second receipt format.
+// markers are the types of events that are not actions, since the second receipt format.
 var markers = map[string]bool{"gap": true, "late_outcome": true}
 
 const (
@@ -183,7 +183,7 @@ func (v *verification) approvalRecords() (Status, string) {
 	return Pass, fmt.Sprintf("%d approvals", len(v.bundle.Approvals))
 }
 
-// attested lists the approvals that the receipt names. It is not ok where they are no array of
+// attested lists the approvals that the receipt names. It is not ok where they are not an array of
 // objects.
 func (v *verification) attested() (listed []canon.Value, ok bool) {
 	member, _ := v.receipt.Get("approvals")

@@ -8,7 +8,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// registryHeader is the first line of a signed registry. No checkpoint begins so: an
+// registryHeader is the first line of a signed registry. No checkpoint begins like it: an
 // origin has a slash in it, and the second line of a checkpoint is a number.
 const registryHeader = "countersign-signing-keys-v1"
 

@@ -143,7 +143,7 @@ func NewTrust(keys Keys) (*Trust, error) {
 }
 
 // momentForm is what ParseTime reads. The library also reads an hour of one digit, a comma, any
-// number of digits behind it, and zones that there are not.
+// number of digits behind it, and zones that do not exist.
 var momentForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // ParseTime reads the time at which a log key was revoked, as every verifier does: RFC 3339, from
@@ -193,7 +193,7 @@ func publicKey(text string) ([]byte, error) {
 
 var errKey = errors.New("malformed key")
 
-// Verify checks a bundle. The error says why a file is no bundle; what is wrong with one is
+// Verify checks a bundle. The error says why a file is not a bundle; what is wrong with one is
 // in the verdict.
 func (t *Trust) Verify(data []byte) (*Verdict, error) {
 	b, err := Parse(data)

@@ -111,7 +111,7 @@ func (r *ChainRows) EachPage(ctx context.Context, visit func([]*ledger.StoredEve
 	return r.store.eachPage(ctx, r.Chain.ID, r.first.Events, visit)
 }
 
-// Approvals returns all approvals of the organization, the newest first.
+// Approvals returns all approvals of the chain, the newest first.
 func (r *ChainRows) Approvals(ctx context.Context) ([]*store.ApprovalRecord, error) {
 	if len(r.first.Approvals) < rowPage {
 		return r.first.Approvals, nil

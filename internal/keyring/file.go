@@ -133,7 +133,7 @@ func decode(data []byte) (document, error) {
 	strict := json.NewDecoder(bytes.NewReader(data))
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(&read); err != nil {
-		return document{}, fmt.Errorf("%w: it may hold only version, current, sealed_rows and keys, and each key only id, secret (base64), created_at and log_key_revoked_at (RFC 3339)", ErrInvalid)
+		return document{}, fmt.Errorf("%w: it may hold only version, current, sealed_rows, numbered_rows and keys, and each key only id, secret (base64), created_at and log_key_revoked_at (RFC 3339)", ErrInvalid)
 	}
 	return read, nil
 }

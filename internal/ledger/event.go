@@ -165,8 +165,8 @@ type StoredEvent struct {
 	MAC            []byte // authenticates the body on its own, before the chain is sealed
 }
 
-// Authentic reports whether the event's facts are what the service recorded, and are stored in the
-// right place.
+// Authentic reports whether the event's facts are what the service recorded. Whether they are stored
+// in the right place is for the caller to compare.
 func (e *StoredEvent) Authentic(keys Keys, org OrgID) bool {
 	return Authentic(keys, org, PurposeEvent, e.MAC, e.Body)
 }

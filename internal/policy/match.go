@@ -104,7 +104,7 @@ func evaluate(in *Input, rules func(*interpreter.ExecutionFrame)) {
 	f.set(in)
 	frame, err := interpreter.NewExecutionFrame(f)
 	if err != nil {
-		panic("policy: facts are no input: " + err.Error())
+		panic("policy: facts are not an activation: " + err.Error())
 	}
 	rules(frame)
 	frame.Close()

@@ -21,8 +21,8 @@ const (
 	maxTokens = 1_000_000_000_000
 )
 
-// Parse reads a price file (docs/pricing.md). It refuses what it does not know
-// whole: a price that was misread would be worse than none.
+// Parse reads a price file (docs/pricing.md). It refuses a file with anything that
+// it does not know: a price that was misread would be worse than none.
 func Parse(data []byte) (*Table, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("the price file has %d bytes; the limit is %d", len(data), maxFile)
@@ -53,7 +53,7 @@ func Parse(data []byte) (*Table, error) {
 	return table, nil
 }
 
-// known refuses what is no object of these members.
+// known refuses anything but an object with these members alone.
 func known(v canon.Value, names ...string) error {
 	if v.Kind() != canon.Object {
 		return errors.New("must be an object")

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// ErrNoCosignatures says that bytes are no signature lines that a checkpoint could end with.
+// ErrNoCosignatures says that bytes are not signature lines that a checkpoint could end with.
 var ErrNoCosignatures = errors.New("not the signature lines of a note")
 
-// CountCosignatures counts lines.
+// CountCosignatures counts signature lines.
 func CountCosignatures(lines []byte) int { return bytes.Count(lines, []byte("\n")) }
 
 // MergeCosignatures adds signature lines of a signed checkpoint to others of the same one.
@@ -41,7 +41,7 @@ func MergeCosignatures(checkpoint, older, newer []byte) ([]byte, error) {
 	return append(merged, newer...), nil
 }
 
-// signatures reads lines that follow upon a signed note.
+// signatures reads the signature lines after a signed note.
 func signatures(checkpoint, lines []byte) ([]note.Signature, error) {
 	all, err := unverified(append(bytes.Clone(checkpoint), lines...))
 	if err != nil {

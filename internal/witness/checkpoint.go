@@ -50,7 +50,7 @@ func parseCheckpoint(data []byte) (*checkpoint, error) {
 	}
 	var unverified *note.UnverifiedNoteError
 	if _, err := note.Open(data, nil); !errors.As(err, &unverified) {
-		return nil, fmt.Errorf("%w: the checkpoint is no signed note", errMalformed)
+		return nil, fmt.Errorf("%w: the checkpoint is not a signed note", errMalformed)
 	}
 	parsed, err := parseText(unverified.Note.Text)
 	if err != nil {
@@ -66,7 +66,7 @@ func parseText(text string) (*checkpoint, error) {
 	extensions, err := read.Unmarshal([]byte(text))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: the note's text is no checkpoint", errMalformed)
+		return nil, fmt.Errorf("%w: the note's text is not a checkpoint", errMalformed)
 	case !strings.HasPrefix(text, string(read.Marshal())): // a size with leading zeros, base64 with stray bits
 		return nil, fmt.Errorf("%w: the checkpoint's size or root is not in its canonical form", errMalformed)
 	case len(read.Origin) > maxOrigin:

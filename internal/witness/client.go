@@ -113,7 +113,7 @@ func (c *Client) verified(checkpoint []byte, text string, lines []byte) (Cosigna
 		return Cosignature{}, errors.New("the witness's answer bears no valid cosignature of its key")
 	}
 	if answered.Text != text { // an empty line in the answer would cut the note elsewhere
-		return Cosignature{}, errors.New("the witness's answer is no list of signature lines")
+		return Cosignature{}, errors.New("the witness's answer is not a list of signature lines")
 	}
 	at, err := f_note.CoSigV1Timestamp(answered.Sigs[0])
 	if err != nil || at.Unix() <= 0 {

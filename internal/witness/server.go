@@ -40,7 +40,7 @@ const (
 	ResultFailed       = "failed"       // the witness could not cosign
 )
 
-// Results lists them.
+// Results lists what can become of a submission.
 func Results() []string {
 	return []string{ResultCosigned, ResultConflict, ResultRefused, ResultInconsistent, ResultFailed}
 }

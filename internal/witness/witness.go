@@ -192,7 +192,7 @@ func (w *Witness) again(o *origin, s submission, signed *checkpoint) string {
 	return signatureLine(opened.Sigs[0])
 }
 
-// submission is a checkpoint with the proof that it follows upon an older one.
+// submission is a checkpoint with the proof that it extends an older one.
 type submission struct {
 	old        int64
 	proof      tlog.TreeProof
