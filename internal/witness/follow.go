@@ -82,11 +82,6 @@ func (f *Follower) pass(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	log := f.Witness.log
-	silent := f.name
-	if silent == "" {
-		silent = f.URL
-	}
 	if err == nil || Alarming(err) {
 		f.heard, f.failed = time.Now(), false
 		f.Witness.clear(f.name, AlarmSilence)
@@ -94,11 +89,16 @@ func (f *Follower) pass(ctx context.Context) {
 		return
 	}
 	if !f.failed {
-		log.Warn("a log that is followed could not be read", "url", f.URL, "error", err)
+		f.Witness.log.Warn("a log that is followed could not be read", "url", f.URL, "error", err)
 	}
 	f.failed = true
-	if time.Since(f.heard) > f.MaxAge {
-		f.Witness.raise(silent, AlarmSilence)
+	switch {
+	case time.Since(f.heard) <= f.MaxAge:
+	case f.name == "":
+		f.Witness.raise(f.URL, AlarmSilence)
+	default:
+		f.Witness.raise(f.name, AlarmSilence)
+		f.Witness.clear(f.URL, AlarmSilence) // from before the name was known: it is one log
 	}
 }
 

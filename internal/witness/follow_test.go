@@ -257,6 +257,27 @@ func TestFollowFindsSilence(t *testing.T) {
 	}
 }
 
+// A log that is silent has one alarm, also if its name becomes known while it is.
+func TestSilenceIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	l := newTestLog(t, testOrigin).grow(600, "")
+	w := openFolder(t, newFolder(t, l))
+	before := newFollower(t, w, l)
+	l.check(t, before, 300, nil)
+	f := &Follower{Witness: w, URL: before.URL, HTTP: before.HTTP, heard: time.Now().Add(-time.Hour)}
+	l.publish("")
+	f.pass(t.Context())
+	if got := w.Alarms(); len(got) != 1 || got[0] != (Alarm{f.URL, AlarmSilence}) {
+		t.Fatalf("alarms without a checkpoint: %v", got)
+	}
+	l.publish(l.checkpoint(600))
+	l.size = 400 // its tiles cannot be read
+	f.pass(t.Context())
+	if got := w.Alarms(); len(got) != 1 || got[0] != (Alarm{testOrigin, AlarmSilence}) {
+		t.Errorf("alarms without tiles: %v", got)
+	}
+}
+
 // Another implementation of Merkle trees agrees on every proof between small trees,
 // on the right ones and on wrong ones, and on the root of the empty tree.
 func TestSecondOpinion(t *testing.T) {
