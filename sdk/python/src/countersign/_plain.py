@@ -7,7 +7,7 @@ the value was skipped, because such an action is never obviously safe.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from countersign._convert import convert
@@ -110,16 +110,17 @@ class Snapshot:
 
     def _members(self, members: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         taken: dict[str, Any] = {}
+        repeats: dict[str, int] = {}
         for key, value in tuple(members.items()):
             name = self._name(key)
+            if name in taken:  # 1 and "1" are two keys in Python and one in JSON
+                self.faithful = False
+                name = _distinct(name, taken, repeats)
             self._remaining -= len(name) + 4
             if self._remaining <= 0:
                 self.whole = self.faithful = False
                 taken[OMITTED] = OMITTED
                 break
-            while name in taken:  # 1 and "1" are two keys in Python and one in JSON
-                name += "_"
-                self.faithful = False
             taken[name] = self._visit(value, depth)
         return taken
 
@@ -134,6 +135,16 @@ class Snapshot:
             return name
         self.faithful = False
         return name[:_MAX_KEY]
+
+
+def _distinct(name: str, taken: Collection[str], repeats: dict[str, int]) -> str:
+    """Return the name with underscores that make it unique. ``repeats`` holds how many the last key
+    of that name got: starting again at one would take too long for thousands of equal names."""
+    count = repeats.get(name, 0) + 1
+    while name + "_" * count in taken:
+        count += 1
+    repeats[name] = count
+    return name + "_" * count
 
 
 def without_surrogates(text: str) -> str:
