@@ -305,10 +305,12 @@ def test_metadata_without_secrets_warns_of_nothing(
         ({"n": 2**60}, "integers"),
         ({"lone": "\ud800"}, "Unicode"),
         ({"object": object()}, "JSON types"),
+        ({("a", "tuple"): 1}, "JSON types"),
+        ({object(): 1}, "JSON types"),
         ({"deep": nested(70, 1)}, "levels"),
         ([1], "mapping"),
     ],
-    ids=["nan", "integer", "surrogate", "object", "depth", "list"],
+    ids=["nan", "integer", "surrogate", "object", "tuple-key", "object-key", "depth", "list"],
 )
 def test_what_the_service_would_refuse_is_refused_here(
     fake: FakeService, metadata: Any, said: str

@@ -150,6 +150,7 @@ def test_earlier_events_arrive_before_one_that_the_service_decides(fast: FakeSer
         ("a", "tool_call", "look", {"deep": nested(40, {"amount_usd": 9000})}),
         ("a", "tool_call", "look", {"deep": nested(80, 1)}),
         ("a", "tool_call", "look", {"object": object()}),
+        ("a", "tool_call", "look", {("amount", "usd"): 9000}),
     ],
     ids=[
         "financial",
@@ -173,6 +174,7 @@ def test_earlier_events_arrive_before_one_that_the_service_decides(fast: FakeSer
         "amount-in-the-depth",
         "too-deep",
         "unreadable",
+        "unreadable-key",
     ],
 )
 def test_an_action_that_may_matter_goes_to_the_service(

@@ -62,8 +62,8 @@ class Snapshot:
             return self._replaced(f"<{kind.__name__}>")
         if isinstance(converted, (dict, list)):
             return self._nested(converted, depth, id(value))
-        if isinstance(converted, str) and converted[:1] == "<" and converted[-1:] == ">":
-            self.faithful = False  # a placeholder for an unreadable object
+        if isinstance(converted, str) and _is_placeholder(converted):
+            self.faithful = False
         return self._visit(converted, depth)
 
     def _string(self, value: str) -> str:
@@ -125,7 +125,10 @@ class Snapshot:
         return taken
 
     def _name(self, key: Any) -> str:
-        name = key if type(key) is str else _name_of_other(None if key is None else convert(key))
+        name: str = key
+        if type(key) is not str:
+            name = _name_of_other(None if key is None else convert(key))
+            self.faithful = self.faithful and not _is_placeholder(name)
         if not name.isascii():
             readable = without_surrogates(name)
             if readable is not name:
@@ -153,6 +156,11 @@ def without_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def _is_placeholder(text: str) -> bool:
+    """Whether a text stands for an object that cannot be read."""
+    return text[:1] == "<" and text[-1:] == ">"
 
 
 def _integer_text(value: int) -> str:
