@@ -167,3 +167,50 @@ def test_a_run_that_is_interrupted_at_its_end_completes_its_chain(
     with pytest.raises(Interrupted):
         run() if sync else asyncio.run(run_async())
     assert [chain["status"] for chain in fake.chains] == ["completed"]
+
+
+def pause_after_an_outage(sync: bool, fake: FakeService, *, ends_early: bool = False) -> None:
+    """A run that records a step offline and is then interrupted, to be resumed by another call."""
+
+    async def pause() -> None:
+        async with opened_run_async(RunChain("run")) as run:
+            fake.go_offline()
+            await run.record_async(STEP)
+            if ends_early:
+                fake.come_back()
+            run.paused = True
+
+    if not sync:
+        asyncio.run(pause())
+        return
+    with opened_run(RunChain("run")) as run:
+        fake.go_offline()
+        run.record(STEP)
+        if ends_early:
+            fake.come_back()
+        run.paused = True
+
+
+# A run that is interrupted while the service is away leaves its events for later, as a run that
+# ends then does. It raised an internal error.
+@both
+def test_a_run_that_pauses_offline_delivers_its_events_later(fake: FakeService, sync: bool) -> None:
+    configure(fake, fail_modes={"default": "allow"})
+    pause_after_an_outage(sync, fake)
+    assert fake.events == []
+    fake.come_back()
+    assert countersign.flush()
+    assert [event["action_name"] for event in fake.events] == ["pay"]
+    assert [chain["status"] for chain in fake.chains] == ["active"]
+
+
+# What was decided offline against the rules is raised when the run is left, interrupted or not.
+@both
+def test_a_run_that_pauses_raises_the_violation_that_it_delivers(
+    fake: FakeService, sync: bool
+) -> None:
+    configure(fake, fail_modes={"default": "allow"})
+    fake.script("deny", decision_reason="over budget")
+    with pytest.raises(countersign.PolicyViolationError, match="over budget"):
+        pause_after_an_outage(sync, fake, ends_early=True)
+    assert [chain["status"] for chain in fake.chains] == ["active"]

@@ -368,9 +368,11 @@ class Chain:
         self._previous_scope = None
         return session
 
-    def _leave(self, session: Session, error: BaseException | None) -> Steps[None]:
+    def _leave(
+        self, session: Session, error: BaseException | None, *, stays_open: bool = False
+    ) -> Steps[None]:
         try:
-            yield from session.leave(self._completion(error))
+            yield from session.leave(None if stays_open else self._completion(error))
             session.check_latched()
         except Exception as fault:
             if error is None:

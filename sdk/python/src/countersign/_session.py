@@ -74,19 +74,22 @@ class Session(Delivery):
             self._warn("the chain is opened later", fault)
             self.transport.sender.submit(self)
 
-    def leave(self, completion: dict[str, Any]) -> Steps[None]:
-        """Deliver the queue, complete the chain and keep its receipt. A forked child only delivers:
-        its parent still uses the chain."""
-        if not self._is_parents:
+    def leave(self, completion: dict[str, Any] | None) -> Steps[None]:
+        """Deliver the queue, complete the chain and keep its receipt. Without a ``completion`` the
+        chain stays open, to be continued. A forked child only delivers: its parent still uses the
+        chain."""
+        consequence = "its events are delivered later"
+        if completion is not None and not self._is_parents:
             yield from self._report_unfinished()
             self.completion = completion
+            consequence = "the chain is completed later"
         try:
             yield from self.flush()
         except Unreachable as fault:
             self.transport.sender.submit(self)
             if self._fail_mode(_SAFE) == "deny":
-                raise self._unavailable("the chain is completed later", fault) from fault
-            self._warn("the chain is completed later", fault)
+                raise self._unavailable(consequence, fault) from fault
+            self._warn(consequence, fault)
         except APIError as error:
             if is_retryable(error):
                 self.transport.sender.submit(self)

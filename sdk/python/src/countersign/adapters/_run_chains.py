@@ -146,7 +146,7 @@ def _leave(run: Run, error: BaseException | None) -> None:
         run.outcomes.close(paused=stays)
     finally:
         if stays:
-            blocking(run.chain.leave_open)  # type: ignore[attr-defined]
+            blocking(run.chain.leave_open, error)  # type: ignore[attr-defined]
         else:
             blocking(run.chain.__exit__, *_reason(run, error))
 
@@ -157,7 +157,7 @@ async def _leave_async(run: Run, error: BaseException | None) -> None:
         await run.outcomes.close_async(paused=stays)
     finally:
         if stays:
-            await run.chain.leave_open_async()  # type: ignore[attr-defined]
+            await run.chain.leave_open_async(error)  # type: ignore[attr-defined]
         else:
             await run.chain.__aexit__(*_reason(run, error))
 
@@ -286,14 +286,13 @@ class RunChain(Chain):
         chain = self._session.chain if self._session else {}
         return chain.get("status") in ("completed", "failed")
 
-    def leave_open(self) -> None:
-        """Deliver what was decided here, and leave the chain open."""
-        session = self._open_session()
-        self._closed = True
-        session.transport.run(session.flush())
+    def leave_open(self, error: BaseException | None) -> None:
+        """Deliver what was decided here, and leave the chain open. ``error`` is what the run was
+        left with."""
+        session = self._leave_scope()
+        session.transport.run(self._leave(session, error, stays_open=True))
 
-    async def leave_open_async(self) -> None:
+    async def leave_open_async(self, error: BaseException | None) -> None:
         """:meth:`leave_open` on the running event loop."""
-        session = self._open_session()
-        self._closed = True
-        await session.transport.run_async(session.flush())
+        session = self._leave_scope()
+        await session.transport.run_async(self._leave(session, error, stays_open=True))
