@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
+import httpx
 import pytest
 
 import countersign
@@ -14,7 +15,7 @@ from conftest import configure
 from countersign.adapters._content import Content
 from countersign.adapters._outcomes import Outcomes
 from countersign.adapters._run import Run, Step
-from countersign.adapters._shared import RunChain, opened_run, opened_run_async
+from countersign.adapters._shared import RunChain, SavedChain, opened_run, opened_run_async
 from countersign.testing import FakeService
 from test_decisions import both
 
@@ -214,3 +215,26 @@ def test_a_run_that_pauses_raises_the_violation_that_it_delivers(
     with pytest.raises(countersign.PolicyViolationError, match="over budget"):
         pause_after_an_outage(sync, fake, ends_early=True)
     assert [chain["status"] for chain in fake.chains] == ["active"]
+
+
+# With another API key, resuming opens a chain that is not needed. The run goes on in its own even
+# if that one cannot be completed: the service seals it as abandoned. It raised an internal error.
+@both
+def test_a_run_goes_on_if_the_chain_that_it_does_not_need_cannot_be_completed(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    configure(fake)
+    with countersign.Chain("run") as first:
+        monkeypatch.setattr(fake, "_complete", offline)
+        chain = RunChain("run", earlier=SavedChain("another-key", first.id))
+        if sync:
+            chain.__enter__()
+        else:
+            asyncio.run(chain.__aenter__())
+        assert chain.id == first.id
+        assert len(fake.chains) == 2
+        monkeypatch.undo()
+
+
+def offline(*_: object) -> None:
+    raise httpx.ConnectError("nothing listens")
