@@ -23,11 +23,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what the import of a framework warns of is its own affair
     from crewai import Agent, BaseLLM, Crew, Process, Task
     from crewai.hooks.dispatch import InterceptionPoint, scoped_hooks
-    from crewai.tools import tool
+    from crewai.tools import BaseTool, tool
 
 __all__ = [
     "MODEL",
     "BaseLLM",
+    "BaseTool",
     "Crew",
     "InterceptionPoint",
     "Marks",

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from crewai_scripts import Crew, Marks, ScriptedModel, agent, crew_of, task, tool
+from crewai_scripts import BaseTool, Crew, Marks, ScriptedModel, agent, crew_of, task, tool
 from office import Office
+from pydantic import BaseModel, Field
 
 import countersign
 from countersign.adapters.crewai import govern
@@ -180,3 +182,36 @@ def test_a_tool_over_its_limit_is_recorded_once(
     assert ran == [1]
     recorded = [(given["amount"], outcome) for _, given, outcome in calls(office, chain_name)]
     assert recorded == [(1, "succeeded"), (2, "unknown")]
+
+
+class Reference(BaseModel):
+    """Arguments of which the tool itself makes one."""
+
+    amount: int
+    reference: str = Field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@every_way
+@both_loops
+def test_a_default_that_is_made_for_each_call_is_left_to_the_tool(
+    office: Office, chain_name: str, way: Callable[[Crew], Any], native: bool
+) -> None:
+    """A call is recorded once, and not with another value than the one that the tool makes: that is
+    not known yet. It was made twice before the tool ran, so that the call was taken for another
+    one and recorded again."""
+    ran: list[str] = []
+
+    class Pay(BaseTool):
+        name: str = "pay"
+        description: str = "Pays something harmless."
+        args_schema: type[BaseModel] = Reference
+
+        def _run(self, amount: int, reference: str) -> str:
+            ran.append(reference)
+            return "done"
+
+    way(govern(crew_with(Pay(), lines=[[("pay", {"amount": 1})]], native=native), chain_name))
+    ((name, payload, outcome),) = calls(office, chain_name)
+    assert (name, payload["amount"], outcome) == ("pay", 1, "succeeded")
+    assert len(ran) == 1
+    assert payload["reference"].startswith("<function")

@@ -14,10 +14,11 @@ from typing import Any
 
 from countersign._convert import convert
 
-__all__ = ["Content", "prompt_payload"]
+__all__ = ["Content", "default_of", "prompt_payload"]
 
 _MOST = 5000  # values of one call
 _DEEPEST = 40
+_PLAIN_FACTORIES = (list, dict, set, tuple)
 
 
 class Content:
@@ -98,6 +99,14 @@ class Content:
             text = f"<{type(value).__qualname__} {os.urandom(8).hex()}>"
             known = self._marks[id(value)] = (value, text)
         return known[1]
+
+
+def default_of(field: Any) -> Any:
+    """The default of a pydantic field. A factory stands for what it makes: to call it here would
+    make another value than the one that is used."""
+    if field.default_factory is None or field.default_factory in _PLAIN_FACTORIES:
+        return field.get_default(call_default_factory=True)
+    return field.default_factory
 
 
 def prompt_payload(text: str, messages: int) -> dict[str, Any]:

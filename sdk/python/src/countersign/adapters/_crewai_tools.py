@@ -19,6 +19,7 @@ from crewai.tools.structured_tool import CrewStructuredTool
 from crewai.utilities.string_utils import sanitize_tool_name
 
 from countersign._decision import PolicyDecision
+from countersign.adapters._content import default_of
 from countersign.adapters._outcomes import HANDLED, Ending, ending_of
 from countersign.adapters._shared import Run, Step, current_run, run_of_call
 
@@ -170,7 +171,7 @@ def with_defaults(tool: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call with the defaults of those that were left out."""
     fields = getattr(getattr(tool, "args_schema", None), "model_fields", {})
     defaults = {
-        name: field.get_default(call_default_factory=True)
+        name: default_of(field)
         for name, field in fields.items()
         if name not in given and field.alias not in given and not field.is_required()
     }

@@ -14,12 +14,13 @@ from typing import Any
 
 from langchain_core.tools import BaseTool, InjectedToolArg
 
+from countersign.adapters._content import default_of
+
 __all__ = ["tool_that_runs", "with_defaults"]
 
 _TOOL: ContextVar[BaseTool | None] = ContextVar("countersign_tool", default=None)
 _PASSED = frozenset(("self", "callbacks", "config", "run_manager"))
 """What the framework passes to a body by itself."""
-_PLAIN_FACTORIES = (list, dict, set, tuple)
 
 
 def tool_that_runs(name: str) -> BaseTool | None:
@@ -53,11 +54,7 @@ def _defaults(tool: BaseTool, given: Mapping[str, Any]) -> Iterator[tuple[str, A
             continue
         if any(_is_injected(mark) for mark in field.metadata):
             continue
-        if field.default_factory is None or field.default_factory in _PLAIN_FACTORIES:
-            yield name, field.get_default(call_default_factory=True)
-        else:
-            # To call it here would make another value than the one that is used.
-            yield name, field.default_factory
+        yield name, default_of(field)
 
 
 def _plain_names(function: Any) -> tuple[str, ...] | None:
