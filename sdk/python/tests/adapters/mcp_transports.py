@@ -21,6 +21,7 @@ Connect = Callable[[], AbstractAsyncContextManager[Any]]
 def http_app(server: Any, *, stateless: bool = False) -> Any:
     if FIRST_MAJOR:
         server.settings.stateless_http = stateless
+        server._session_manager = None  # it serves once, and a program may make another
         return server.streamable_http_app()
     return server.streamable_http_app(stateless_http=stateless)
 

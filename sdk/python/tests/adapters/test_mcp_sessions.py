@@ -78,6 +78,24 @@ def test_each_session_is_a_chain(office: Office, transport: str) -> None:
     assert office.receipt_is_valid(adapter.last_chain.receipt)
 
 
+@transports("http", "stateless http")
+def test_a_server_can_be_served_again(office: Office, transport: str) -> None:
+    """What a program serves anew has chains of its own. Of the first major, every call without a
+    session was refused then: their session had ended for good."""
+    name = f"again {transport}"
+    marks = Marks()
+
+    async def main() -> None:
+        _, server = governed(name, marks)
+        for amount in (1, 2):
+            async with TRANSPORTS[transport](server) as connect, connect() as client:
+                assert not is_error(await client.call_tool("plain", {"amount": amount}))
+
+    asyncio.run(main())
+    assert [a["amount"] for _, a in marks] == [1, 2]
+    assert [c["status"] for c in office.chains(name)] == ["completed"] * 2
+
+
 def test_sessions_at_the_same_time_are_apart(office: Office) -> None:
     """What one client does stands in its own chain, and a denial in one is none in another."""
     marks = Marks()

@@ -78,6 +78,7 @@ def _watch_managers() -> None:
                 yield
         finally:
             if (scope := _MANAGED.get(manager.app)) is not None:
+                _MANAGED[manager.app] = SessionLifetime()  # for the next manager
                 await _end(scope)
 
     run._countersign = True  # type: ignore[attr-defined]
