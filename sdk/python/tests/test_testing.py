@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 from uuid import uuid4
@@ -123,6 +124,32 @@ def test_lists_are_searched(fake: FakeService) -> None:
     for decision in ("allow", "allow", "allow_with_flag"):
         fake.script(decision)
     search_both_lists()
+
+
+def issue_one_token_twice() -> None:
+    """Issue a token again under its idempotency key: the same one, without its plaintext."""
+    with countersign.Chain("shared") as chain:
+        pass
+    assert chain.receipt is not None
+    receipt_id, key = chain.receipt["receipt_id"], uuid4().hex
+    issued = countersign.create_public_token_sync("receipt", receipt_id, idempotency_key=key)
+    again = countersign.create_public_token_sync("receipt", receipt_id, idempotency_key=key)
+    assert issued.token is not None
+    assert again == replace(issued, token=None, public_path=None)
+    listed = countersign.list_public_tokens_sync().data
+    assert [t.token_id for t in listed if t.artifact_id == receipt_id] == [issued.token_id]
+
+
+def test_a_token_is_issued_once_in_the_real_service(server: Server) -> None:
+    """What the fake service answers, the real one answers too."""
+    server.config()
+    issue_one_token_twice()
+
+
+def test_a_token_is_issued_once(fake: FakeService) -> None:
+    """A client that tries again gets no second token."""
+    countersign.init(**fake.settings())
+    issue_one_token_twice()
 
 
 def list_approvals(

@@ -14,6 +14,7 @@ class Evidence:
         self.approvals: dict[str, dict[str, Any]] = {}
         self.receipts: dict[str, dict[str, Any]] = {}
         self.tokens: dict[str, dict[str, Any]] = {}
+        self._issued: dict[str, str] = {}  # token ids by idempotency key
 
     def _id(self) -> str:
         raise NotImplementedError
@@ -72,7 +73,13 @@ class Evidence:
     def issue(self, request: dict[str, Any], key: str | None) -> dict[str, Any] | None:
         if self.verification(request["artifact_type"], request["artifact_id"]) is None:
             return None
+        if key in self._issued:
+            token = self.tokens[self._issued[key]]
+            # The plaintext is shown once.
+            return {name: token[name] for name in token if name not in ("token", "public_path")}
         token_id = self._id()
+        if key is not None:
+            self._issued[key] = token_id
         text = f"cvt_{int(token_id[-12:]):043d}"
         self.tokens[token_id] = token = {
             "token_id": token_id,
