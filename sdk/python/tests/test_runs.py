@@ -12,6 +12,8 @@ import pytest
 import countersign
 from clocks import stop_time
 from conftest import configure
+from countersign._permit import Permit
+from countersign.adapters._agent_runs import AgentAction, Governance, request_permit
 from countersign.adapters._content import Content
 from countersign.adapters._outcomes import Outcomes
 from countersign.adapters._run import Run, Step
@@ -118,8 +120,7 @@ def test_an_interrupted_branch_does_not_end_the_run_of_another(
     assert [decision.allowed for decision in decisions] == [True]
 
 
-# A body that ended is reported even if its task is cancelled again and again meanwhile, as the
-# cancel scopes of anyio do.
+# A body that ended is reported even if its task is cancelled again and again meanwhile.
 def test_the_outcome_of_a_cancelled_body_is_reported(fake: FakeService) -> None:
     countersign.init(**fake.serve())  # over a socket, so that the report has to wait
 
@@ -133,13 +134,43 @@ def test_the_outcome_of_a_cancelled_body_is_reported(fake: FakeService) -> None:
             began = asyncio.Event()
             task = asyncio.create_task(body(Run(chain), began))
             await began.wait()
-            while not task.done():
-                task.cancel()
-                await asyncio.sleep(0)
-            assert task.cancelled()
+            await cancel_until_done(task)
 
     asyncio.run(main())
     assert [event["outcome"] for event in fake.events] == ["unknown"]
+
+
+async def cancel_until_done(task: asyncio.Task[None]) -> None:
+    """Cancel a task again and again, as the cancel scopes of anyio do."""
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    assert task.cancelled()
+
+
+# A run of an agent that is cancelled again and again while it reports what its tools were doing
+# still completes its chain, with an outcome for each of them.
+def test_a_cancelled_run_of_an_agent_completes_its_chain(fake: FakeService) -> None:
+    countersign.init(**fake.serve())  # over a socket, so that the reports have to wait
+
+    async def agent(began: asyncio.Event) -> None:
+        async with Governance("run").opened("clerk") as run:
+            for name in ("pay", "refund"):
+                permit = await request_permit(run, AgentAction("clerk", name, {}))
+                assert isinstance(permit, Permit)
+                run.begin(permit)
+            began.set()
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        began = asyncio.Event()
+        task = asyncio.create_task(agent(began))
+        await began.wait()
+        await cancel_until_done(task)
+
+    asyncio.run(main())
+    assert [event.get("outcome") for event in fake.events] == ["unknown", "unknown"]
+    assert [chain["status"] for chain in fake.chains] == ["failed"]
 
 
 # An interrupt while a run reports its outcomes does not leave the chain open.

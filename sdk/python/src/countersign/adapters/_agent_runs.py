@@ -120,13 +120,15 @@ class RunLifetime:
     ) -> None:
         run = self._run
         self._latches.remove(run.deny)
-        await run.leave()
-        final = run._final_error(error)
-        if not run.is_nested:
-            ending = final if run.reader is None else run.reader.reason_for(final)
-            # Whoever reads a stream may have had enough; that is no failure.
-            failed = None if isinstance(ending, GeneratorExit) else ending
-            await run.chain.__aexit__(None if failed is None else type(failed), failed, None)
+        try:
+            await run.leave()
+        finally:  # a run that is cancelled once more here completes its chain too
+            final = run._final_error(error)
+            if not run.is_nested:
+                ending = final if run.reader is None else run.reader.reason_for(final)
+                # Whoever reads a stream may have had enough; that is no failure.
+                failed = None if isinstance(ending, GeneratorExit) else ending
+                await run.chain.__aexit__(None if failed is None else type(failed), failed, None)
         if final is not None and final is not error:
             # Its own cause, and not what a framework made of it.
             raise final from final.__cause__
@@ -190,9 +192,11 @@ class AgentRun(GovernedRun):
 
     async def leave(self) -> None:
         """The run ends: what became of the bodies that are still open is not known."""
-        for permit in tuple(self._open):
-            await self.end(permit, Ending("unknown", "the run ended before it did"))
-        self._ended = True
+        try:
+            for permit in tuple(self._open):
+                await self.end(permit, Ending("unknown", "the run ended before it did"))
+        finally:
+            self._ended = True
 
 
 def current_agent_run() -> AgentRun | None:
