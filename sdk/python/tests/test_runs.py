@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -159,6 +160,28 @@ def test_a_cancelled_run_of_an_agent_completes_its_chain(fake: FakeService) -> N
                 permit = await request_permit(run, AgentAction("clerk", name, {}))
                 assert isinstance(permit, Permit)
                 run.begin(permit)
+            began.set()
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        began = asyncio.Event()
+        task = asyncio.create_task(agent(began))
+        await began.wait()
+        await cancel_until_done(task)
+
+    asyncio.run(main())
+    assert [event.get("outcome") for event in fake.events] == ["unknown", "unknown"]
+    assert [chain["status"] for chain in fake.chains] == ["failed"]
+
+
+# The same of a run whose bodies end in hooks of their own: none is left without an outcome.
+def test_a_cancelled_run_reports_all_its_open_bodies(fake: FakeService) -> None:
+    countersign.init(**fake.serve())
+
+    async def agent(began: asyncio.Event) -> None:
+        async with opened_run_async(RunChain("run")) as run:
+            for key in ("step-1", "step-2"):
+                await run.record_async(replace(STEP, key=key))
             began.set()
             await asyncio.sleep(60)
 

@@ -104,9 +104,14 @@ class Outcomes:
             self.end(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
 
     async def close_async(self, *, paused: bool) -> None:
-        """:meth:`close` on the running event loop."""
-        for decision in self.open_decisions():
-            await self.end_async(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
+        """:meth:`close` on the running event loop. A cancelled task still reports all of them."""
+
+        async def report(decisions: list[PolicyDecision]) -> None:
+            for decision in decisions:
+                await self.end_async(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
+
+        if decisions := self.open_decisions():
+            await run_to_completion(report(decisions))
 
     def _forget(self, decision: PolicyDecision) -> bool:
         with self._lock:
