@@ -54,6 +54,22 @@ def test_the_fail_mode_of_the_category_decides(fake: FakeService, category: str,
     assert event["decision_source"] == "offline_stub"
 
 
+@pytest.mark.parametrize("agent", ["root", "R\u200boot"])
+@pytest.mark.parametrize("whose", ["client", "organization"])
+def test_nothing_of_a_high_risk_agent_is_obviously_safe(
+    fake: FakeService, agent: str, whose: str
+) -> None:
+    """Each of its actions needs a person's approval, which nobody can give during an outage."""
+    settings = {}
+    if whose == "client":
+        settings["high_risk_agents"] = ["root"]
+    else:
+        fake.limits["high_risk_agents"] = ["root"]
+    with pytest.raises(countersign.BackendUnavailableError):
+        outage(fake, agent, *SAFE[1:], **settings)
+    assert outage(fake, *SAFE, **settings).decision_source == "offline_stub"
+
+
 def test_default_is_the_fallback_of_unmatched_categories(fake: FakeService) -> None:
     with pytest.raises(countersign.BackendUnavailableError):
         outage(fake, *ACTIONS["llm"], fail_modes={"financial": "allow", "default": "deny"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +24,7 @@ from countersign._delivery import Delivery
 from countersign._enforce import denial_of
 from countersign._steps import Steps
 from countersign._transport import DEFAULT_FAIL_MODES
+from countersign._words import fold_name
 from countersign.exceptions import (
     APIError,
     BackendUnavailableError,
@@ -256,10 +257,21 @@ class Session(Delivery):
         absent = f"the service is unreachable ({fault})"
         if self.transport.kill_switch_active or self.paused:
             raise self._stopped(str(action), absent) from fault
-        if self._fail_mode(_SAFE if action.safe else action.categories or _DEFAULT) == "deny":
+        safe = action.safe and not self._is_of_high_risk_agent(action)
+        if self._fail_mode(_SAFE if safe else action.categories or _DEFAULT) == "deny":
             raise self._unavailable(f"{action} was not recorded", fault) from fault
         self._warn("the fail modes decide", fault)
         return self._record_locally(action, "offline_stub", absent)
+
+    def _is_of_high_risk_agent(self, action: Action) -> bool:
+        """Whether every action of the agent needs approval, by the limits of this client or those
+        that the service reported when the chain was opened."""
+        limits = self.chain.get("effective_limits")
+        named = limits.get("high_risk_agents") if isinstance(limits, Mapping) else None
+        agent = fold_name(action.wire["agent_name"])
+        return agent in self.config._high_risk or (
+            isinstance(named, list) and any(fold_name(str(name)) == agent for name in named)
+        )
 
     def _stopped(self, action: str, circumstance: str) -> Exception:
         """Return the error for a stop. A known stop stays in force while offline."""
