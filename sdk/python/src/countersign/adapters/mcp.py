@@ -267,13 +267,9 @@ class MCPAdapter:
             else:
                 with notify_of_waits(caller.tell):
                     permit.decision = await caller.while_connected(recording)
-        except CallerGoneError:
-            await self._cancel_approval(part.chain, key)
-            raise
-        except Exception:
-            raise
-        except BaseException:
-            await self._cancel_approval(part.chain, key)
+        except BaseException as error:
+            if isinstance(error, CallerGoneError) or not isinstance(error, Exception):
+                await self._cancel_approval(part.chain, key)
             raise
         part.learn(permit.decision)
         part.outcomes.begin(permit.decision)
