@@ -16,7 +16,7 @@ from countersign._scope import Scope, current_scope, enter, inherit_in_threads, 
 from countersign._session import Session
 from countersign.exceptions import ConfigurationError
 
-__all__ = ["GovernedRun", "RunContext", "governed_run"]
+__all__ = ["GovernedRun", "RunContext", "governed_run", "raise_final"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -150,7 +150,7 @@ class RunContext:
         run, final = self._leave(error)
         if self._owns_chain:
             run.chain.__exit__(_kind(final), final, None)
-        _raise_final(final, error)
+        raise_final(final, error)
 
     async def __aenter__(self) -> GovernedRun:
         run = self._begin()
@@ -167,7 +167,7 @@ class RunContext:
         run, final = self._leave(error)
         if self._owns_chain:
             await run.chain.__aexit__(_kind(final), final, None)
-        _raise_final(final, error)
+        raise_final(final, error)
 
     def _begin(self) -> GovernedRun:
         if self._run is not None:
@@ -229,7 +229,7 @@ def _kind(error: BaseException | None) -> type[BaseException] | None:
     return None if error is None else type(error)
 
 
-def _raise_final(final: BaseException | None, error: BaseException | None) -> None:
+def raise_final(final: BaseException | None, error: BaseException | None) -> None:
     """Raise the final error, unless it is already being raised."""
     if final is not None and final is not error:
         # Keep the denial's own cause instead of the framework's error.

@@ -18,7 +18,7 @@ from countersign._chain import Chain, ChainScope
 from countersign._enforce import arguments_changed
 from countersign._loops import run_to_completion
 from countersign._permit import Denied, OnDenial, Permit, Request
-from countersign._run import GovernedRun
+from countersign._run import GovernedRun, raise_final
 from countersign._scope import current_scope, inherit_in_threads, innermost_scope, why_closed
 from countersign.adapters._content import Content, prompt_payload
 from countersign.adapters._outcomes import Ending, ending_of
@@ -37,6 +37,7 @@ __all__ = [
     "performing",
     "prompt_text",
     "record_only",
+    "reporting",
     "request_permit",
     "with_defaults",
 ]
@@ -129,9 +130,7 @@ class RunLifetime:
                 # Whoever reads a stream may have had enough; that is no failure.
                 failed = None if isinstance(ending, GeneratorExit) else ending
                 await run.chain.__aexit__(None if failed is None else type(failed), failed, None)
-        if final is not None and final is not error:
-            # Its own cause, and not what a framework made of it.
-            raise final from final.__cause__
+        raise_final(final, error)
 
 
 _FROM_SYNC: ContextVar[list[Chain] | None] = ContextVar("countersign_from_sync", default=None)
@@ -296,6 +295,13 @@ async def request_permit(
 async def performing(run: AgentRun, action: AgentAction) -> AsyncIterator[None]:
     """Record an action whose denial nobody is told of; the block carries it out."""
     permit = cast("Permit", await request_permit(run, action))
+    async with reporting(run, permit):
+        yield
+
+
+@asynccontextmanager
+async def reporting(run: AgentRun, permit: Permit) -> AsyncIterator[None]:
+    """Report how the block ended, which carries an action out."""
     try:
         yield
     except BaseException as error:

@@ -22,6 +22,7 @@ from countersign.adapters._agent_runs import (
     model_call,
     prompt_text,
     record_only,
+    reporting,
     request_permit,
     with_defaults,
 )
@@ -204,13 +205,8 @@ def _gate_executor(tool: Any) -> None:
 async def _carry_out(run: AgentRun, decided: Permit | Denied, body: Any) -> Any:
     if isinstance(decided, Denied):
         return decided.text
-    try:
-        result = await _result(body())
-    except BaseException as error:
-        await run.end(decided, ending_of(error))
-        raise
-    await run.end(decided, ending_of(None))
-    return result
+    async with reporting(run, decided):
+        return await _result(body())
 
 
 async def _result(value: Any) -> Any:

@@ -37,10 +37,10 @@ from countersign.adapters._agent_runs import (
     performing,
     prompt_text,
     record_only,
+    reporting,
     request_permit,
     with_defaults,
 )
-from countersign.adapters._outcomes import ending_of
 from countersign.adapters._shared import missing_extra
 from countersign.exceptions import ConfigurationError
 
@@ -183,13 +183,8 @@ async def _carry_out(
     )
     if isinstance(permit, Denied):
         return tell(permit.text)
-    try:
-        result = await body()
-    except BaseException as error:
-        await run.end(permit, ending_of(error))
-        raise
-    await run.end(permit, ending_of(None))
-    return result
+    async with reporting(run, permit):
+        return await body()
 
 
 @dataclass
