@@ -326,7 +326,7 @@ def _refusal(error: APIError) -> APIError:
 
 
 def _violation(decision: PolicyDecision) -> Exception:
-    """Return the error for a locally decided action that the service would have denied: the stop
+    """Return the error for a locally decided action about which the service is stricter: the stop
     that was in force, otherwise a policy violation."""
     stop = denial_of(decision, "an earlier action, decided in this process")
     if is_stop(type(stop)):

@@ -5,7 +5,7 @@
     PolicyError                      base of the policy errors below
     ├── ActionDeniedError            a policy or a reviewer denied it
     │   └── ApprovalTimedOutError    nobody decided in time
-    ├── PolicyViolationError         an action decided offline should have been denied
+    ├── PolicyViolationError         the service is stricter about an action decided offline
     └── KillSwitchActiveError        the organization has stopped everything
     BackendUnavailableError          the service is unreachable and the fail mode is deny
     ChainTimeoutError                the chain ran longer than its limit

@@ -524,7 +524,7 @@ def test_unknown_servers_are_refused(stranger: Any) -> None:
 
 def test_the_decorator_is_called() -> None:
     adapter = MCPAdapter(chain=object(), agent_name="helper")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="with brackets"):
+    with pytest.raises(TypeError, match="with parentheses"):
         adapter.tool(lambda: None)  # type: ignore[arg-type]
 
 

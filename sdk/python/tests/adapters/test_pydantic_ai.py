@@ -275,7 +275,7 @@ def test_no_realtime_session_is_prepared(office: Office, begin: Callable[[Any], 
     clerk = govern(agent("clerk", tools=[tool("write_note", lambda: "ok")]), "realtime")
 
     async def main() -> None:
-        with pytest.raises(countersign.ConfigurationError, match="would not be governed"):
+        with pytest.raises(countersign.ConfigurationError, match="cannot be governed"):
             await begin(clerk.realtime("openai:gpt-realtime"))
 
     asyncio.run(main())

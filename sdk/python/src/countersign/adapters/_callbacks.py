@@ -279,7 +279,7 @@ def apart_from_past() -> Iterator[None]:
 _ACTIVE: ContextVar[BaseCallbackHandler | None] = ContextVar("countersign_governor", default=None)
 register_configure_hook(_ACTIVE, inheritable=True)
 _HERE: ContextVar[UUID | None] = ContextVar("countersign_here", default=None)
-"""The innermost call, on Pythons on which the framework does not tell."""
+"""The innermost call, on versions of Python on which the framework does not report it."""
 
 
 def _step(

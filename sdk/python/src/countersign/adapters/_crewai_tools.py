@@ -106,7 +106,7 @@ _PERMIT: ContextVar[Permit | None] = ContextVar("countersign_crewai_permit", def
 
 
 def gate(agent_names: Any, owner: type[Any], name: str) -> Any:
-    """A wrapper for the method of a class of tools. ``names`` tells who acts."""
+    """A wrapper for the method of a class of tools. ``agent_names`` returns who acts."""
 
     def wrapper(method: Any) -> Any:
         def begin(tool: Any, args: Any, kwargs: Any) -> tuple[Run, Permit | None, Step | None]:

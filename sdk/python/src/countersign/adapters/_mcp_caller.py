@@ -22,11 +22,11 @@ _POLL_SECONDS = 1.0  # seconds between two looks at whether a caller is still th
 
 
 class CallerGoneError(Exception):
-    """The caller went away while its call waited. Nobody reads this."""
+    """The caller went away while its call waited, so nobody receives this."""
 
 
 class SessionLifetime:
-    """A session of a server, or the time during which it serves calls that have none."""
+    """The lifetime of a session of a server, or of its serving calls that have no session."""
 
     def __init__(self) -> None:
         self._ended: list[Callable[[], Awaitable[None]]] = []
@@ -75,7 +75,7 @@ class Caller:
         try:
             await self._report(value, text)
         except Exception as fault:
-            logger.debug("countersign: progress was not told (%s)", type(fault).__name__)
+            logger.debug("countersign: progress was not reported (%s)", type(fault).__name__)
 
     async def while_connected(self, work: Awaitable[T]) -> T:
         """What the work returns. Raises and cancels it if the caller goes away meanwhile."""

@@ -65,8 +65,7 @@ def parts_of(server: Any) -> tuple[Any, Any]:
     raise TypeError(
         f"cannot govern a {kind.__module__}.{kind.__qualname__}: install takes the SDK's own "
         f"{MCPServer.__name__} or low-level Server, or fastmcp's FastMCP (4.1 or later). For other "
-        "servers, call "
-        "handle_tool_call where they dispatch, or decorate their tools with tool()."
+        "servers, call handle_tool_call where they dispatch, or decorate their tools with tool()"
     )
 
 
@@ -102,7 +101,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def shielded() -> Any:
-    """For what must be said after a cancellation, and must not take long."""
+    """For what must be reported after a cancellation, and must not take long."""
     return anyio.move_on_after(_TIMEOUT, shield=True)
 
 
@@ -110,7 +109,7 @@ def shielded() -> Any:
 
 
 def serve_scopes(server: Any) -> None:
-    """Have a low-level server say when its sessions begin and end."""
+    """Have a low-level server tell when its sessions begin and end."""
     if _FIRST_MAJOR:
         serve_scopes_in_first_major(server)
     else:

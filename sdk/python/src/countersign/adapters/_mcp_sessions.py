@@ -27,7 +27,7 @@ __all__ = [
     "serve_scopes_in_second_major",
 ]
 
-_TIMEOUT = 10.0  # seconds for what is said at the end of a session
+_TIMEOUT = 10.0  # seconds for what is reported at the end of a session
 _KEY = "countersign"
 
 
@@ -40,7 +40,7 @@ async def _end(scope: SessionLifetime) -> None:
 
 _RUN: ContextVar[SessionLifetime | None] = ContextVar("countersign_mcp_run", default=None)
 _MANAGED: weakref.WeakKeyDictionary[Any, SessionLifetime] = weakref.WeakKeyDictionary()
-"""What serves the requests without a session, by server."""
+"""The lifetime of the requests without a session, by server."""
 
 
 def serve_scopes_in_first_major(server: Any) -> None:

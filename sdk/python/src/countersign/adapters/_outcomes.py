@@ -131,5 +131,5 @@ def _log_unless_known(fault: Exception) -> None:
 
 
 def _log(fault: Exception) -> None:
-    # A step that is replayed after an interrupt may end otherwise than before: the first stands.
+    # A step that is replayed after an interrupt may end differently: the first outcome stands.
     logger.warning("countersign: an outcome was not recorded (%s)", type(fault).__name__)

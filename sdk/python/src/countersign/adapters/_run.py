@@ -88,13 +88,13 @@ class Run(ChainScope):
         self._asked: dict[str, Moment] = {}
         self._clock = transport_of(chain._config).clock
         self._lock = threading.Lock()
-        # How many events the chain had when this run began: a run that is resumed has some.
+        # How many actions the chain had when this run began: a run that is resumed has some.
         self._before = getattr(chain, "recorded_before", 0)
         self.branch: str = getattr(chain, "branch", "")
 
     def check(self) -> None:
-        """Raise if the run was denied, is over or is another process's. Every hook calls it before
-        anything else."""
+        """Raise if the run was denied, is over or belongs to another process. Every hook calls it
+        before anything else."""
         if self.denial is not None:
             raise self._as_raised(self.denial)
         if not self.is_open():
@@ -332,14 +332,13 @@ def run_of_call() -> Run | None:
 def _not_open_text(run: Run) -> str:
     if run._process != os.getpid():
         return (
-            f"nothing was carried out: the run of {run.chain.name!r} is another process's. Call a "
-            "governed object in this one, which opens a chain of its own"
+            f"nothing was carried out: the run of {run.chain.name!r} belongs to another process. "
+            "Call a governed object in this process, which opens a new chain"
         )
-    ended = "was interrupted, to be resumed by another call" if run.paused else "has ended"
+    ended = "was interrupted and waits to be resumed" if run.paused else "has ended"
     return (
         f"nothing was carried out: the run of {run.chain.name!r} that this is part of {ended}. "
-        "Wait within a run for what it starts, or call a governed object, which opens a chain of "
-        "its own"
+        "Wait within a run for what it starts, or call a governed object, which opens a new chain"
     )
 
 

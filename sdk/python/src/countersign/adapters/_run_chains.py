@@ -226,7 +226,7 @@ class RunChain(Chain):
         self.key = earlier.key if earlier else new_key()
         self.branch = earlier.branch if earlier else ""
         self.recorded_before = 0
-        """How many events it had when it was opened here."""
+        """How many actions it had when it was opened here."""
         self._metadata = metadata
         if earlier is not None and earlier.opening is not None:
             self._opening = dict(earlier.opening)
@@ -268,9 +268,9 @@ class RunChain(Chain):
                 chain, sent = yield from session.transport.ask("GET", path)
             except (APIError, Unreachable):
                 logger.warning(
-                    "countersign: a run goes on in a chain of its own, since this API key may not "
-                    "use the one that it began in: resume it with the key that opened that, which "
-                    "may have been rotated"
+                    "countersign: a run continues in a new chain, because this API key may not use "
+                    "the one that it began in: resume it with the key that opened that chain; a "
+                    "rotated secret of that key will do"
                 )
                 return
             session._learn_chain(chain, sent)
@@ -280,7 +280,7 @@ class RunChain(Chain):
                 yield from session.transport.call("POST", session.path("/complete", opened), done)
             except (APIError, Unreachable) as fault:
                 # Nothing is recorded in it: the service seals it as abandoned.
-                logger.warning("countersign: a chain that is not needed stays open: %s", fault)
+                logger.warning("countersign: a chain without actions stays open: %s", fault)
         if self._earlier is not None:
             self.recorded_before = int(session.chain.get("total_actions") or 0)
 

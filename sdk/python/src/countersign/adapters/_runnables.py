@@ -37,7 +37,7 @@ R = TypeVar("R", bound="Runnable[Any, Any]")
 
 
 class Governed:
-    """What a governed object does otherwise than its type. Within a run of another governed
+    """How a governed object differs from its type. Within a run of another governed
     object it is a part of that run: the outermost call opens the chain, and raises the denial."""
 
     _countersign: ClassVar[Governance]
@@ -153,8 +153,8 @@ class Governed:
             name = getattr(method, "__name__", "the method")
             getattr(result, "close", bool)()
             raise TypeError(
-                f"{name} of a governed {type(self).__name__} returns work that is still to be "
-                "done, when its run is over: make it a coroutine function or a generator function"
+                f"{name} of a governed {type(self).__name__} returns work that would be done "
+                "after its run has ended: make it a coroutine function or a generator function"
             )
         return result
 

@@ -1,7 +1,7 @@
-"""The defaults of a tool's parameters, which LangChain's callbacks do not tell.
+"""The defaults of a tool's parameters, which LangChain's callbacks do not report.
 
-A callback learns the arguments that were given and the tool's name. So the methods that run a tool
-are wrapped once for the process: they say which tool it is that runs here. That is all they do.
+A callback gets the arguments that were given and the tool's name. So the methods that run a tool
+are wrapped once for the process, only to note which tool is running.
 """
 
 from __future__ import annotations

@@ -88,9 +88,8 @@ class _Restoring:
         def restore(*args: Any, **kwargs: Any) -> Crew:
             if crew is None:
                 raise TypeError(
-                    f"{self._name} of a governed crew's class does not know how the crew is to be "
-                    f"governed: call it on the governed crew, or govern what Crew.{self._name} "
-                    "returns"
+                    f"{self._name} of a governed crew's class cannot know how to govern the crew: "
+                    f"call it on the governed crew, or govern what Crew.{self._name} returns"
                 )
             restored = getattr(kind.__bases__[-1], self._name)(*args, **kwargs)
             # Not a copy of it: its agents, and CrewAI's next checkpoints, refer to this one.
@@ -100,7 +99,7 @@ class _Restoring:
 
 
 class _Governed:
-    """What a governed crew does otherwise than its class."""
+    """How a governed crew differs from its class."""
 
     if TYPE_CHECKING:  # fields of the model that it is mixed into
         stream: bool

@@ -88,11 +88,11 @@ class MCPAdapter:
         max_seconds: float | None = None,
     ) -> None:
         if (chain is None) == (chain_name is None):
-            raise ConfigurationError("MCPAdapter takes a chain_name, or a chain that is open")
+            raise ConfigurationError("pass either a chain_name or an open chain to MCPAdapter")
         limits = {"max_events": max_actions, "max_duration_seconds": max_seconds}
         self._limits = {name: limit for name, limit in limits.items() if limit is not None}
         if chain is not None and (metadata is not None or self._limits):
-            raise ConfigurationError("metadata and limits are those of the chain that was given")
+            raise ConfigurationError("metadata and limits belong to the chain: pass them to it")
         if any(limit <= 0 for limit in self._limits.values()):
             raise ConfigurationError("max_actions and max_seconds must be positive")
         self.chain = chain
@@ -166,7 +166,7 @@ class MCPAdapter:
         denial is raised, as an error that the SDK answers as a tool error.
         """
         if callable(tool_name):
-            raise TypeError("write @adapter.tool(), with brackets")
+            raise TypeError("write @adapter.tool(), with parentheses")
 
         def decorate(function: Function) -> Function:
             name = tool_name or function.__name__

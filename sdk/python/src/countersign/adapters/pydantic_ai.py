@@ -112,7 +112,7 @@ class _Governed(WrapperAgent[Any, Any]):
 
     def _open_realtime_session(self, *args: Any, **kwargs: Any) -> Any:
         raise ConfigurationError(
-            "a realtime session would not be governed: it is not opened. Use run or run_stream"
+            "a realtime session cannot be governed and was not opened: use run or run_stream"
         )
 
     # An offer's answer and a client's secret carry the agent's tools into such a session.
