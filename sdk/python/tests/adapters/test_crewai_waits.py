@@ -12,6 +12,7 @@ from crewai_scripts import Crew, Marks, agent, crew_of, task, tool
 from crewai_scripts import ScriptedModel as Model
 from office import Office
 
+from countersign.adapters import _crewai_calls as calls
 from countersign.adapters._shared import current_run
 from countersign.adapters.crewai import govern
 
@@ -150,3 +151,12 @@ def test_what_is_no_part_of_the_run_any_more_is_refused(office: Office, what: st
     assert marks == []
     assert len(errors) == 1
     assert "nothing was carried out" in errors[0]
+
+
+def test_a_child_is_not_held_up_by_what_the_parent_was_doing() -> None:
+    """Another thread of the parent may be starting a crew, or counting tokens, at the fork."""
+    with calls._lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if calls._lock.acquire(timeout=5) else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from agents import Agent, LocalShellTool, RunConfig, RunHooks, Runner, function_
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
 import countersign
-from countersign.adapters import last_chain
+from countersign.adapters import last_chain, openai_agents
 from countersign.adapters._agent_runs import current_agent_run
 from countersign.adapters.openai_agents import GovernedRunner
 
@@ -340,3 +341,13 @@ def test_a_forked_process_is_no_part_of_the_run(office: Office) -> None:
     GovernedRunner("forked").run_sync(agent("clerk", [("forks", {})], tools=[forks]), "go")
     assert bodies == []
     assert office.outcomes(last_chain().id) == [("succeeded", None)]  # type: ignore[union-attr]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_is_not_held_up_by_what_the_parent_was_doing() -> None:
+    """Another thread of the parent may be starting its first run at the fork."""
+    with openai_agents._lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if openai_agents._lock.acquire(timeout=5) else 1)
+    assert os.waitpid(child, 0)[1] == 0

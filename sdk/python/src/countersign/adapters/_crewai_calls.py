@@ -21,6 +21,7 @@ from crewai import BaseLLM
 from crewai.agents.agent_builder.base_agent import BaseAgent
 from crewai.hooks.dispatch import HookAborted
 
+from countersign._fork import in_child
 from countersign._scope import inherit_in_threads
 from countersign.adapters._content import prompt_payload
 from countersign.adapters._crewai_tools import (
@@ -37,6 +38,13 @@ __all__ = ["agent_names", "as_hook_aborted", "govern_loaded_classes", "record_if
 
 _WRAPPED = "_countersign_wrapped"
 _lock = threading.Lock()
+
+
+@in_child
+def _after_fork() -> None:
+    # Another thread of the parent may have held the lock.
+    global _lock
+    _lock = threading.Lock()
 
 
 class _Assignment(NamedTuple):

@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from countersign._fork import in_child
 from countersign._permit import OnDenial
 from countersign._scope import entered, innermost_scope
 from countersign.adapters._agent_runs import (
@@ -163,6 +164,13 @@ def _run_around() -> AgentRun | None:
 
 _lock = threading.Lock()
 _WRAPPED = "_countersign_wrapped"
+
+
+@in_child
+def _after_fork() -> None:
+    # Another thread of the parent may have held the lock.
+    global _lock
+    _lock = threading.Lock()
 
 
 def _govern_inner_runs() -> None:
