@@ -182,6 +182,10 @@ func exchange(client *http.Client, request *http.Request, limit int64) (*reply, 
 		return nil, err
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		// No timeout would end the reading: net/http leaves such a connection to its caller.
+		return nil, errors.New("the server switched protocols, which nobody asked for")
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err != nil {
 		return nil, err

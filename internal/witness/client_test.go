@@ -2,10 +2,12 @@ package witness
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -155,6 +157,41 @@ func TestClientBelievesNothingElse(t *testing.T) {
 				t.Errorf("%q, %v, want %q", got.Line, err, test.says)
 			}
 		})
+	}
+}
+
+// A witness that switches protocols does not hold up the client: net/http applies no timeout to
+// such a connection any more.
+//
+//countersign:race
+func TestClientEndsASwitchOfProtocols(t *testing.T) {
+	t.Parallel()
+	l := newTestLog(t, testOrigin).grow(3, "")
+	w := openFolder(t, newFolder(t, l))
+	left := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
+		_, _ = io.Copy(io.Discard, request.Body)
+		conn, _, err := http.NewResponseController(writer).Hijack()
+		if err != nil {
+			left <- err
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_ = conn.SetReadDeadline(time.Now().Add(3 * clientTime))
+		_, err = conn.Read(make([]byte, 1))
+		left <- err
+	}))
+	t.Cleanup(server.Close)
+	target, err := ParseTarget(w.VKey() + "=" + server.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewClient(target).Submit(t.Context(), []byte(l.checkpoint(3)), 0, nil); err == nil {
+		t.Error("the submission succeeded")
+	}
+	if err := <-left; !errors.Is(err, io.EOF) {
+		t.Errorf("the connection ended with %v, want the client to close it", err)
 	}
 }
 
