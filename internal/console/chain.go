@@ -162,7 +162,8 @@ func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 	if err != nil {
 		return err
 	}
-	for _, event := range events[:min(len(events), eventsPage)] {
+	shown := events[:min(len(events), eventsPage)] // fewer if their payloads are large
+	for _, event := range shown {
 		page.Tampered = page.Tampered || event.Integrity == ledger.IntegrityFailed
 		page.Events = append(page.Events, rowOfEvent(event))
 	}
@@ -170,8 +171,8 @@ func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 	if after != 0 {
 		page.First = here + "#events"
 	}
-	if len(events) > eventsPage {
-		page.Next = here + "?after=" + strconv.FormatInt(events[eventsPage-1].Sequence, 10) + "#events"
+	if n := len(shown); n > 0 && (n < len(events) || shown[n-1].Sequence < page.Chain.State.Actions) {
+		page.Next = here + "?after=" + strconv.FormatInt(shown[n-1].Sequence, 10) + "#events"
 	}
 	return nil
 }

@@ -164,6 +164,22 @@ func TestEventsAreTurnedPageByPage(t *testing.T) {
 	member.get(t, here+"?after=x").expect(t, http.StatusUnprocessableEntity)
 }
 
+// A page of events ends early where the payloads are large. The rest is on the next pages, and
+// nothing is shown as changed.
+func TestEventsWithLargePayloadsAreTurnedPageByPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	payloads := make([]string, 6)
+	for i := range payloads {
+		payloads[i] = fmt.Sprintf(`{"note":%q}`, strings.Repeat("x", 400<<10))
+	}
+	here := "/chains/" + w.open(t, w.acme, "large", payloads...).String()
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	const alarm = "were changed outside the service"
+	member.get(t, here).expect(t, http.StatusOK, "step-3", here+"?after=3#events").without(t, "step-4", alarm)
+	member.get(t, here+"?after=3").expect(t, http.StatusOK, "step-4", "step-6", "← First").without(t, "Next →", alarm)
+}
+
 // The page of a chain shows the beginning of a long payload and its size.
 func TestLongPayloadsAreCut(t *testing.T) {
 	t.Parallel()

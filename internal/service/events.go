@@ -45,31 +45,39 @@ func (s *recordService) Events(ctx context.Context, caller *Caller, chain ledger
 		return nil, err
 	}
 	s.chains.polledBy(caller, view)
-	var views []*EventView
-	last := after
-	// Payloads are usually small but can be large, so the first page is small.
-	for bytes, pageSize := 0, 4; len(views) < limit && bytes < PageBytes; pageSize *= 4 {
-		page, err := s.store.Events(ctx, chain, last, min(pageSize, limit-len(views)))
+	views, more, err := s.readEvents(ctx, caller.Org, chain, after, limit)
+	if err != nil {
+		return nil, visible(err)
+	}
+	return s.withEntries(ctx, chain, withGaps(views, chain, after, view.State.Actions, limit, more))
+}
+
+// readEvents reads a page of events: at most limit, and none after the payloads have reached
+// PageBytes. more reports that others may follow the last one.
+func (s *recordService) readEvents(ctx context.Context, org ledger.OrgID, chain ledger.ChainID, after int64, limit int) (views []*EventView, more bool, err error) {
+	// Payloads are usually small but can be large, so the first read is small.
+	for bytes, size := 0, 4; len(views) < limit; size *= 4 {
+		page, err := s.store.Events(ctx, chain, after, min(size, limit-len(views)))
 		if err != nil {
-			return nil, visible(err)
+			return nil, false, err
 		}
-		for i, event := range page {
-			if event.Sequence > maxSequence {
+		for _, event := range page {
+			if event.Sequence > maxSequence { // it is forged, and sorts last
 				s.log.Error(tamperedLog, "of", "an event")
-				s.findings.NoteTampering(caller.Org, fmt.Errorf("an event of the chain %s stands in a place that the service gives to none: %w", chain, ledger.ErrStateTampered))
-				page = page[:i] // it is forged, and sorts last
-				break
+				s.findings.NoteTampering(org, fmt.Errorf("an event of the chain %s stands in a place that the service gives to none: %w", chain, ledger.ErrStateTampered))
+				return views, false, nil
 			}
-			bytes += len(event.Payload)
-			views = append(views, s.eventView(caller.Org, event))
-			last = event.Sequence
+			view := s.eventView(org, event)
+			views, after = append(views, view), event.Sequence
+			if bytes += len(view.Payload); bytes >= PageBytes {
+				return views, true, nil
+			}
 		}
-		if len(page) < pageSize {
-			break
+		if len(page) < size && len(views) < limit {
+			return views, false, nil
 		}
 	}
-	views = withGaps(views, chain, after, view.State.Actions, limit)
-	return s.withEntries(ctx, chain, views)
+	return views, true, nil
 }
 
 // eventView returns a view of the parts of a stored event that are authentic.
@@ -95,8 +103,9 @@ func lostEvent(chain ledger.ChainID, sequence int64) *EventView {
 }
 
 // withGaps inserts a marked view for each missing event, given the number of actions in the
-// chain's state. It returns at most limit views.
-func withGaps(found []*EventView, chain ledger.ChainID, after, actions int64, limit int) []*EventView {
+// chain's state, and whether more events may follow those found. It returns at most limit
+// views.
+func withGaps(found []*EventView, chain ledger.ChainID, after, actions int64, limit int, more bool) []*EventView {
 	views := make([]*EventView, 0, len(found))
 	next := max(after, 0) + 1
 	fill := func(to int64) {
@@ -111,7 +120,7 @@ func withGaps(found []*EventView, chain ledger.ChainID, after, actions int64, li
 		}
 		views, next = append(views, view), view.Sequence+1
 	}
-	if len(found) < limit { // no more are stored
+	if !more {
 		fill(actions + 1)
 	}
 	return views
