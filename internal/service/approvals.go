@@ -85,15 +85,15 @@ func (s *approvalService) Approval(ctx context.Context, caller *Caller, id ledge
 	defer cancel()
 	client := longPoll{polls: &s.approvalPolls, id: id}
 	defer func() { client.end(s.now()) }()
-	for {
+	for ended := false; ; {
 		// A disconnected caller is treated like one whose wait has timed out: the read
 		// completes and returns the current state.
 		view, err := s.ownApproval(context.WithoutCancel(ctx), caller, id)
-		if err == nil && caller.isClientOf(view) {
-			client.begin(s.now())
-		}
 		if err != nil {
 			return nil, err
+		}
+		if caller.isClientOf(view) {
+			client.begin(s.now())
 		}
 		if !view.Status.Open() {
 			// Confirm the key after reading the approval, so that only a key that was valid
@@ -103,12 +103,11 @@ func (s *approvalService) Approval(ctx context.Context, caller *Caller, id ledge
 			}
 			return view, nil
 		}
-		ended, err := s.await(ctx, caller, woken, timer)
-		if err != nil {
-			return nil, err
-		}
 		if ended {
 			return view, nil
+		}
+		if ended, err = s.await(ctx, caller, woken, timer); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -33,6 +33,13 @@ func (o *overheard) Organization(ctx context.Context, id ledger.OrgID) (*ledger.
 	return org, err
 }
 
+// forget drops the reads so far.
+func (o *overheard) forget() {
+	for len(o.read) > 0 {
+		<-o.read
+	}
+}
+
 // answer is the result of a long poll.
 type answer struct {
 	view *service.ApprovalView
@@ -127,14 +134,13 @@ func TestWaitsThatEndWithoutADecision(t *testing.T) {
 		<-heard.read
 		g.approve(decided)
 		checkAnswer(t, answered, ledger.ApprovalApproved)
-		for len(heard.read) > 0 {
-			<-heard.read
-		}
+		heard.forget()
 		ctx, cancel := context.WithCancel(t.Context())
 		given := poll(ctx, elsewhere, g.who.agent, id, forever)
 		<-heard.read
 		cancel()
 		checkAnswer(t, given, ledger.ApprovalPending)
+		heard.forget()
 
 		released := poll(t.Context(), elsewhere, g.who.agent, id, forever)
 		<-heard.read
@@ -145,6 +151,32 @@ func TestWaitsThatEndWithoutADecision(t *testing.T) {
 
 		_, err := g.Approval(t.Context(), g.who.agent, ledger.ApprovalID{}, forever)
 		checkCode(t, "waiting for nothing", err, fault.CodeNotFound)
+	})
+}
+
+// A wait that ends without a signal answers with the state at its end: the approval may have
+// expired, or may have been decided, since the wait began.
+//
+//countersign:race
+func TestWaitsEndWithTheCurrentState(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		heard := overhear(g.another())
+		elsewhere := g.over(deaf{heard, make(chan struct{})})
+		end := func(id ledger.ApprovalID, change func()) <-chan answer {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			heard.forget()
+			answered := poll(ctx, elsewhere, g.who.agent, id, forever)
+			<-heard.read
+			change()
+			return answered
+		}
+		decided := g.ask(g.open("decided"))
+		checkAnswer(t, end(decided, func() { g.approve(decided) }), ledger.ApprovalApproved)
+		expired := g.ask(g.open("expired"))
+		expires := g.view(expired).ExpiresAt
+		checkAnswer(t, end(expired, func() { g.clock.Set(time.UnixMilli(int64(expires))) }), ledger.ApprovalTimedOut)
 	})
 }
 
