@@ -482,16 +482,16 @@ func (s *findingService) keepPending(ctx context.Context, pending pendingFinding
 	if s.keptToday.knows(pending.org, name) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	limited, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	open, err := s.keep(ctx, pending.org, pending.tampering)
+	open, err := s.keep(limited, pending.org, pending.tampering)
 	if err == nil {
 		s.keptToday.add(pending.org, name)
 	}
 	if pending.notify && open {
-		err = errors.Join(err, s.notifyUnlessRecent(ctx, pending.org, pending.tampering))
+		err = errors.Join(err, s.notifyUnlessRecent(limited, pending.org, pending.tampering))
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil { // otherwise the service is stopping
 		s.log.Error("storing a finding of tampering failed: it is stored when it is found again", "check", string(pending.tampering.Check), "error", err)
 	}
 }

@@ -1,10 +1,14 @@
 package service_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -12,6 +16,7 @@ import (
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/store"
 	"countersign/internal/testdb"
 	"countersign/internal/verify"
 )
@@ -410,6 +415,30 @@ func TestFindingsAreBounded(t *testing.T) {
 		genuine := slices.ContainsFunc(listed, func(f *service.Finding) bool { return !f.Tampered && f.Subject == s.receipts[1].String() && f.Open() })
 		if !genuine || len(listed) > 200 {
 			t.Errorf("%d findings are listed, the genuine one among them: %t", len(listed), genuine)
+		}
+	})
+}
+
+// hanging answers no question about a finding until the caller gives up.
+type hanging struct{ store.Store }
+
+func (hanging) Finding(ctx context.Context, _ store.FindingRef) (*store.FindingRecord, error) {
+	<-ctx.Done()
+	return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+}
+
+// A finding that cannot be stored in time is logged.
+func TestFindingsThatAreNotStoredAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := serve(t, service.Config{
+			Store: hanging{testdb.SQLite(t).Open(t)}, Clock: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		s.NoteTampering(newTenant(t, s, "acme").id, ledger.ErrStateTampered)
+		s.WaitForFindings()
+		if want := "storing a finding of tampering failed"; !strings.Contains(log.String(), want) {
+			t.Errorf("logged %q, want %q", log.String(), want)
 		}
 	})
 }
