@@ -55,7 +55,7 @@ func (s *searchService) FindChains(ctx context.Context, caller *Caller, filter *
 	}
 	var from []byte
 	if filter.Since != nil {
-		bound := ledger.NewTimedID(*filter.Since, [10]byte{})
+		bound := ledger.NewTimedID(max(filter.Since.Add(-clockSlack), 0), [10]byte{})
 		from = bound[:6] // no id of that time is smaller
 	}
 	before := string([]byte{255}) // greater than any timed id

@@ -388,3 +388,27 @@ func TestSearchEndsAtEmptyPostings(t *testing.T) {
 		t.Errorf("postings without receipts find %d of them", len(page.Items))
 	}
 }
+
+// A chain that continues another begins no earlier than that one ended, even if this server's clock is
+// behind. Searching from its beginning finds it.
+func TestSearchFromTheBeginningOfASuccessor(t *testing.T) {
+	t.Parallel()
+	g := govern(t, testdb.SQLite(t))
+	chain := g.abandoned("left", step(t, "look", ""))
+	g.clock.Advance(-time.Second)
+	next := must[*service.Recorded](t)(g.RecordEvent(t.Context(), g.who.agent, chain, step(t, "look_again", ""))).ContinuedBy
+	if next == nil {
+		t.Fatal("the chain was not continued")
+	}
+	since := must[*service.ChainView](t)(g.Chain(t.Context(), g.who.member, *next)).StartedAt
+	for name, find := range map[string]ledger.Find{
+		"time": {Since: &since}, "name": {Since: &since, Name: "left"},
+	} {
+		page := must[*service.Found[*service.ChainView, ledger.ChainID]](t)(g.FindChains(t.Context(), g.who.member, &service.ChainSearch{
+			Find: find, ChainFilter: service.ChainFilter{Limit: 10},
+		}))
+		if len(page.Items) != 1 || page.Items[0].ID != *next {
+			t.Errorf("searching by %s finds %d chains, want the one that began then", name, len(page.Items))
+		}
+	}
+}
