@@ -107,7 +107,7 @@ func lostEvent(chain ledger.ChainID, sequence int64) *EventView {
 // views.
 func withGaps(found []*EventView, chain ledger.ChainID, after, actions int64, limit int, more bool) []*EventView {
 	views := make([]*EventView, 0, len(found))
-	next := max(after, 0) + 1
+	next := min(max(after, 0), maxSequence) + 1
 	fill := func(to int64) {
 		for ; next < to && len(views) < limit; next++ {
 			views = append(views, lostEvent(chain, next))

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -42,4 +43,19 @@ func TestLargePayloadsAreNotMissingEvents(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Behind the last event there is nothing, and nothing is missing, however large the number that a
+// client asks for.
+func TestNoEventsBehindTheLast(t *testing.T) {
+	t.Parallel()
+	s := serve(t, service.Config{Store: testdb.SQLite(t).Open(t)})
+	who := newTenant(t, s, "acme")
+	chain := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "short"), "")).ID
+	must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain, step(t, "look", "")))
+	for _, after := range []int64{1, 2, 1 << 53, math.MaxInt64 - 1, math.MaxInt64} {
+		if page := must[[]*service.EventView](t)(s.Events(t.Context(), who.member, chain, after, 10)); len(page) != 0 {
+			t.Errorf("after %d: %d events, the first with the sequence %d", after, len(page), page[0].Sequence)
+		}
+	}
 }
