@@ -77,16 +77,12 @@ func (s *searchService) FindChains(ctx context.Context, caller *Caller, filter *
 	}
 	found := &Found[*ChainView, ledger.ChainID]{}
 	q := &search{streams: streams, before: before, limit: filter.Limit, rows: &rows}
-	q.examine = func(ctx context.Context, place string, events [][]int64) (bool, error) {
+	q.examine = func(ctx context.Context, place string, events [][]int64) error {
 		view, err := s.matchChain(ctx, &query, filter, place, events)
-		if errors.Is(err, errNoRecord) {
-			return false, nil
+		if err == nil {
+			found.Items = append(found.Items, view.withOrg(org))
 		}
-		if err != nil {
-			return false, err
-		}
-		found.Items = append(found.Items, view.withOrg(org))
-		return true, nil
+		return err
 	}
 	if err := q.run(ctx); err != nil {
 		return nil, visible(err)
@@ -193,16 +189,12 @@ func (s *searchService) FindReceipts(ctx context.Context, caller *Caller, filter
 	}
 	found := &Found[*ledger.StoredReceipt, int64]{}
 	q := &search{streams: streams, before: string(receiptPlace(end)), limit: filter.Limit, rows: &rows}
-	q.examine = func(ctx context.Context, place string, _ [][]int64) (bool, error) {
+	q.examine = func(ctx context.Context, place string, _ [][]int64) error {
 		receipt, err := s.matchReceipt(ctx, org, &filter.Find, place)
-		if errors.Is(err, errNoRecord) {
-			return false, nil
+		if err == nil {
+			found.Items = append(found.Items, receipt)
 		}
-		if err != nil {
-			return false, err
-		}
-		found.Items = append(found.Items, receipt)
-		return true, nil
+		return err
 	}
 	if err := q.run(ctx); err != nil {
 		return nil, visible(err)
@@ -350,16 +342,12 @@ func (s *searchService) FindApprovals(ctx context.Context, caller *Caller, filte
 	var records []*store.ApprovalRecord
 	q := &search{streams: streams, before: before, limit: filter.Limit, rows: &rows}
 	shared := s.approvals.viewer(org)
-	q.examine = func(ctx context.Context, place string, _ [][]int64) (bool, error) {
+	q.examine = func(ctx context.Context, place string, _ [][]int64) error {
 		record, err := s.matchApproval(ctx, shared, &query, &filter.Find, place)
-		if errors.Is(err, errNoRecord) {
-			return false, nil
+		if err == nil {
+			records = append(records, record)
 		}
-		if err != nil {
-			return false, err
-		}
-		records = append(records, record)
-		return true, nil
+		return err
 	}
 	if err := q.run(ctx); err != nil {
 		return nil, visible(err)
@@ -445,9 +433,9 @@ type search struct {
 	streams []stream
 	before  string // the page has places smaller than this
 	limit   int
-	// examine reads the record at a place and reports whether it is a hit. events has, for
+	// examine adds the record at a place to the hits, or returns errNoRecord. events has, for
 	// each stream, the sequences of the events that the index refers to.
-	examine func(ctx context.Context, place string, events [][]int64) (bool, error)
+	examine func(ctx context.Context, place string, events [][]int64) error
 
 	rows *int   // rows read by the streams
 	next string // result: where the next page begins; "" if there is none
@@ -473,12 +461,12 @@ func (q *search) run(ctx context.Context) error {
 		for i, s := range q.streams {
 			events[i] = s.events(place, nil)
 		}
-		hit, err := q.examine(ctx, place, events)
-		if err != nil {
-			return err
-		}
-		if examined++; hit {
+		examined++
+		switch err := q.examine(ctx, place, events); {
+		case err == nil:
 			hits++
+		case !errors.Is(err, errNoRecord):
+			return err
 		}
 	}
 }
