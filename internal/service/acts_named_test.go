@@ -72,7 +72,9 @@ func TestActsSayWhatHappened(t *testing.T) {
 		g.settings(`{"two_person_approval":false,"financial_approval_threshold_usd":5000,"fast_path_actions":["read"]}`)
 		newest(ledger.ActOrganizationUpdate, `"fast_path_actions":{"from":null,"to":["read"]}`, "fast_path_actions from none to")
 
-		version := must[*service.PolicyView](t)(g.PutPolicy(ctx, admin, &service.PolicyDocument{Text: []byte(flagDeploys)})).Set
+		document := &service.PolicyDocument{Text: []byte(flagDeploys)}
+		must[*service.PolicyView](t)(g.PutPolicy(ctx, admin, document))
+		version := must[*ledger.Policy](t)(service.CompilePolicy(document)).Version
 		newest(ledger.ActPolicyPut, `"version":{"from":null,"to":"`+version+`"}`, "in force: from none to "+version)
 
 		g.kill("an incident")

@@ -79,8 +79,6 @@ type PolicyView struct {
 	// Settings are the settings that the version covers; nil for the version of the set
 	// alone, and in a list.
 	Settings *ledger.Settings
-	// Set is the version of the set alone, which the audit log names.
-	Set string
 }
 
 // named sets the version of a view, and returns the view.
@@ -185,7 +183,7 @@ type described interface {
 func viewOf(record *store.PolicyRecord, set described, inForce bool) *PolicyView {
 	allowed, _ := set.FastPath()
 	rules := set.Rules()
-	return &PolicyView{PolicyRecord: record, Rules: rules, RuleCount: len(rules), FastPath: allowed, InForce: inForce, Set: record.Version}
+	return &PolicyView{PolicyRecord: record, Rules: rules, RuleCount: len(rules), FastPath: allowed, InForce: inForce}
 }
 
 // summary returns the view without the document and the rules, so that a list of large sets
