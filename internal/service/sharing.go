@@ -356,9 +356,6 @@ func (s *sharingService) verifyApprovalPublicly(ctx context.Context, id ledger.A
 		return ledger.OrgID{}, nil, visible(err)
 	}
 	v, err := approval.judge(ctx)
-	if err == nil {
-		s.noteProven(approval.org, v)
-	}
 	return approval.org, v, visible(err)
 }
 
@@ -378,6 +375,7 @@ func (s *sharingService) VerifyApprovalPublicly(ctx context.Context, route strin
 	if err != nil {
 		return nil, err
 	}
+	s.noteProven(org, v)
 	public := ledger.Minimize(v)
 	return &public, nil
 }
