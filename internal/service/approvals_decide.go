@@ -279,6 +279,19 @@ func (b *batch) approval(id ledger.ApprovalID) (*liveApproval, error) {
 	return asked, nil
 }
 
+// approvalOf returns the approval that an event refers to. It must be stored, and about that
+// event.
+func (b *batch) approvalOf(event *ledger.RecordedEvent) (*ledger.Approval, error) {
+	asked, err := b.approval(event.Approval)
+	if errors.Is(err, fault.ErrNotFound) || err == nil && asked.approval.Event != event.ID {
+		return nil, fmt.Errorf("the approval of an event is missing or another's: %w", ledger.ErrStateTampered)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return asked.approval, nil
+}
+
 // requestApproval adds the approval that an action of this batch needs, and the job for its
 // deadline.
 func (b *batch) requestApproval(live *liveChain, approval *ledger.Approval, org *ledger.Organization) {

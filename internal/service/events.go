@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -302,17 +301,14 @@ func (o *reportOutcome) decided(b *batch, earlier []*ledger.Entry) error {
 	if o.event.Status != ledger.EventAwaiting {
 		return nil
 	}
-	asked, err := b.approval(o.event.Approval)
-	if errors.Is(err, fault.ErrNotFound) || err == nil && asked.approval.Event != o.event.ID {
-		return fmt.Errorf("the approval of an event is missing or another's: %w", ledger.ErrStateTampered)
-	}
+	approval, err := b.approvalOf(o.event)
 	if err != nil {
 		return err
 	}
-	consistent := asked.approval.Status.Open()
+	consistent := approval.Status.Open()
 	for _, entry := range earlier {
 		if entry.Kind == ledger.EntryApproval {
-			consistent = entry.ApprovalStatus == asked.approval.Status
+			consistent = entry.ApprovalStatus == approval.Status
 		}
 	}
 	if !consistent {

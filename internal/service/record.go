@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"countersign/internal/cache"
@@ -449,12 +448,5 @@ func (o *recordEvent) approval(b *batch, event *ledger.RecordedEvent) (*ledger.A
 		o.approvalID = &id
 		return nil, errApprovalNotLoaded
 	}
-	asked, err := b.approval(id)
-	if errors.Is(err, fault.ErrNotFound) || (err == nil && asked.approval.Event != event.ID) {
-		return nil, fmt.Errorf("the approval of an event is missing or another's: %w", ledger.ErrStateTampered)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return asked.approval, nil
+	return b.approvalOf(event)
 }
