@@ -310,7 +310,7 @@ func (s *chainService) ResumeChain(ctx context.Context, caller *Caller, id ledge
 	if sequence := view.State.Actions; sequence > 0 {
 		stored, err := s.store.Event(ctx, store.EventAt{Chain: id, Sequence: sequence})
 		if err != nil {
-			return nil, visible(err)
+			return nil, missingIsTampering(visible(err), "the last event of a chain")
 		}
 		if op.last, err = s.store.ReadEvent(caller.Org, stored); err != nil {
 			return nil, visible(err)

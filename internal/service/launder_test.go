@@ -97,6 +97,33 @@ func TestNoAnswerFromAnEditedEvent(t *testing.T) {
 	}
 }
 
+// What an authentic chain refers to exists. If it is gone, the answer is tampering, not that there
+// never was such a thing.
+func TestWhatAChainRefersToIsMissed(t *testing.T) {
+	t.Parallel()
+	replica, scene, who, chain := openScene(t, "read_docs")
+	resume := func(s *service.Service) error {
+		_, err := s.ResumeChain(t.Context(), who.admin, chain)
+		return err
+	}
+	event := scene.last("events")
+	done(t, scene.exec("DELETE FROM events"))
+	for name, s := range map[string]*service.Service{"the same": scene.service, "another": replica()} {
+		checkCode(t, name+" replica resumes a chain without its last event", resume(s), fault.CodeEvidenceTampered)
+	}
+	done(t, scene.insert(&event))
+	_, err := scene.service.ReceiptOfChain(t.Context(), who.agent, chain)
+	checkCode(t, "the receipt of an open chain", err, fault.CodeNotFound)
+	must[*service.Completed](t)(scene.service.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{}))
+	done(t, scene.exec("DELETE FROM receipts"))
+	for name, s := range map[string]*service.Service{"the same": scene.service, "another": replica()} {
+		_, err := s.ReceiptOfChain(t.Context(), who.agent, chain)
+		checkCode(t, name+" replica reads the receipt of a sealed chain", err, fault.CodeEvidenceTampered)
+		_, err = s.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{})
+		checkCode(t, name+" replica completes the chain again", err, fault.CodeEvidenceTampered)
+	}
+}
+
 // A cached state applies only to the record that it was authenticated with.
 func TestAForgedChainIsRefusedBesideACachedState(t *testing.T) {
 	t.Parallel()

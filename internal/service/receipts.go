@@ -384,8 +384,12 @@ func (s *receiptService) ReceiptOfChain(ctx context.Context, caller *Caller, id 
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	if _, err := s.chains.ownChain(ctx, caller, id); err != nil {
+	view, err := s.chains.ownChain(ctx, caller, id)
+	if err != nil {
 		return nil, err
+	}
+	if !view.State.Status.Sealed() {
+		return nil, fault.ErrNotFound
 	}
 	return s.sealedReceipt(ctx, caller.Org, id)
 }
@@ -393,7 +397,7 @@ func (s *receiptService) ReceiptOfChain(ctx context.Context, caller *Caller, id 
 func (s *receiptService) sealedReceipt(ctx context.Context, org ledger.OrgID, chain ledger.ChainID) (*ledger.StoredReceipt, error) {
 	receipt, err := s.store.ReceiptOfChain(ctx, chain)
 	if err != nil {
-		return nil, visible(err)
+		return nil, missingIsTampering(visible(err), "the receipt of a sealed chain")
 	}
 	shown, err := s.shownReceipts(ctx, org, receipt)
 	if err != nil {
