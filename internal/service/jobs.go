@@ -100,7 +100,7 @@ func (j *Jobs) Count(ctx context.Context) (waiting, buried int64, err error) {
 func (j *Jobs) Deadline(ctx context.Context, job *store.Job) error {
 	id, err := ledger.ParseID(string(job.Body))
 	if err != nil {
-		return fmt.Errorf("a deadline without an approval: %w", err)
+		return fmt.Errorf("deadline job without the id of an approval: %w", err)
 	}
 	next, err := j.service.AdvanceApproval(ctx, ledger.ApprovalID{UUID: id})
 	if err != nil {
@@ -208,7 +208,7 @@ func emailJob(job *store.Job, email email, now ledger.Time) *store.Job {
 func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) {
 	v, err := canon.Parse(job.Body)
 	if err != nil {
-		return nil, fmt.Errorf("a delivery that cannot be read: %w", err)
+		return nil, fmt.Errorf("unreadable delivery job: %w", err)
 	}
 	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
 	notice, _ := v.Get("notice")
@@ -375,7 +375,7 @@ func (j *Jobs) email(ctx context.Context, job *store.Job, notice *notify.Notice)
 func (j *Jobs) approvalOf(ctx context.Context, notice *notify.Notice) (*ledger.Approval, error) {
 	id, err := ledger.ParseID(notice.ApprovalID)
 	if err != nil {
-		return nil, fmt.Errorf("a notice of no approval: %w", err)
+		return nil, fmt.Errorf("notice without the id of an approval: %w", err)
 	}
 	record, err := j.service.store.Approval(ctx, ledger.ApprovalID{UUID: id})
 	if errors.Is(err, store.ErrNotFound) {
@@ -535,16 +535,16 @@ func (o *queueJobs) plan(b *batch) error {
 func (j *Jobs) Anchor(ctx context.Context, job *store.Job) (*ledger.Anchor, error) {
 	v, err := canon.Parse(job.Body)
 	if err != nil {
-		return nil, fmt.Errorf("an anchor's job that cannot be read: %w", err)
+		return nil, fmt.Errorf("unreadable anchor job: %w", err)
 	}
 	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
 	digest, err := hex.DecodeString(text("digest"))
 	if err != nil || len(digest) != 32 {
-		return nil, errors.New("an anchor's job without a digest")
+		return nil, errors.New("anchor job without a digest")
 	}
 	subject, err := ledger.ParseID(text("subject"))
 	if err != nil {
-		return nil, fmt.Errorf("an anchor's job without a subject: %w", err)
+		return nil, fmt.Errorf("anchor job without a subject: %w", err)
 	}
 	sequence, _ := v.Get("sequence")
 	number, _ := sequence.Int()

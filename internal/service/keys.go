@@ -355,7 +355,7 @@ func expiryJob(key *ledger.KeyRecord) *store.Job {
 func (j *Jobs) KeyExpiry(ctx context.Context, job *store.Job) error {
 	id, err := ledger.ParseID(string(job.Body))
 	if err != nil {
-		return fmt.Errorf("an expiry without a key: %w", err)
+		return fmt.Errorf("expiry job without the id of a key: %w", err)
 	}
 	keyID := ledger.KeyID{UUID: id}
 	op := &act{actor: ledger.ActorService, org: job.Org}
@@ -607,12 +607,12 @@ func (o *Operator) RetractSigningKey(ctx context.Context, slug string, id ledger
 	return o.changeKeyStatus(ctx, slug, id, ledger.ActSigningKeyRetract, retractKey)
 }
 
-func (o *Operator) changeKeyStatus(ctx context.Context, slug string, id ledger.SigningKeyID, action string, move func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
+func (o *Operator) changeKeyStatus(ctx context.Context, slug string, id ledger.SigningKeyID, action string, change func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
 	org, err := o.Organization(ctx, slug)
 	if err != nil {
 		return nil, err
 	}
-	key, err := o.service.changeKeyStatus(ctx, &act{actor: ledger.ActorOperator, org: org.ID}, id, action, move)
+	key, err := o.service.changeKeyStatus(ctx, &act{actor: ledger.ActorOperator, org: org.ID}, id, action, change)
 	if errors.Is(err, fault.ErrNotFound) {
 		return nil, fault.Errorf(fault.CodeNotFound, "there is no such signing key in %s; countersign signing-keys list shows those there are", org.Slug)
 	}
@@ -621,12 +621,12 @@ func (o *Operator) changeKeyStatus(ctx context.Context, slug string, id ledger.S
 
 // changeKeyStatus changes a key's status. An organization is never left without an active key:
 // the last one gets a successor in the same act.
-func (s *signingKeyService) changeKeyStatus(ctx context.Context, op *act, id ledger.SigningKeyID, action string, end func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
+func (s *signingKeyService) changeKeyStatus(ctx context.Context, op *act, id ledger.SigningKeyID, action string, change func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
 	successor, err := s.newSigningKey(op.org, "")
 	if err != nil {
 		return nil, err
 	}
-	var ended store.SigningKeyRecord
+	var changed store.SigningKeyRecord
 	err = s.changeSigningKeys(ctx, op, func(b *batch, keys []*store.SigningKeyRecord) (*auditEntry, error) {
 		active := 0
 		var found *store.SigningKeyRecord
@@ -641,22 +641,22 @@ func (s *signingKeyService) changeKeyStatus(ctx context.Context, op *act, id led
 		if found == nil {
 			return nil, fault.ErrNotFound
 		}
-		ended = *found
-		if err := end(&ended, b.now); err != nil || ended.Status == found.Status {
+		changed = *found
+		if err := change(&changed, b.now); err != nil || changed.Status == found.Status {
 			return nil, err
 		}
-		b.putSigningKey(&ended)
+		b.putSigningKey(&changed)
 		from, next := found.Status, (*store.SigningKeyRecord)(nil)
 		if from == ledger.SigningActive && active == 1 {
 			next = successor
 			b.putSigningKey(next)
 		}
-		return signingKeyAuditEntry(action, &ended, from, next), nil
+		return signingKeyAuditEntry(action, &changed, from, next), nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &ended, nil
+	return &changed, nil
 }
 
 func (s *signingKeyService) changeSigningKeys(ctx context.Context, op *act, change func(*batch, []*store.SigningKeyRecord) (*auditEntry, error)) error {

@@ -418,14 +418,14 @@ func readImport(in io.Reader) ([]importLine, error) {
 			return nil, fmt.Errorf("read the approvals: %w", err)
 		}
 		if limited.N <= 0 {
-			return nil, fault.Errorf(fault.CodeInvalid, "an import has at most %d bytes: make it in parts", MaxImportBytes)
+			return nil, fault.Errorf(fault.CodeInvalid, "an import has at most %d bytes: split it", MaxImportBytes)
 		}
 		switch text := bytes.TrimSpace(line); {
 		case long || len(text) > ledger.MaxImported:
 			faulty.add(number, fmt.Errorf("a line has at most %d bytes", ledger.MaxImported))
 		case len(text) > 0:
 			if len(found) == MaxImportedApprovals {
-				return nil, fault.Errorf(fault.CodeInvalid, "an import has at most %d approvals: make it in parts", MaxImportedApprovals)
+				return nil, fault.Errorf(fault.CodeInvalid, "an import has at most %d approvals: split it", MaxImportedApprovals)
 			}
 			imported, fault := ledger.ParseImported(text)
 			if fault != nil {

@@ -230,7 +230,7 @@ func encodeCheckProgress(p verify.CheckProgress) []byte {
 func decodeCheckProgress(body []byte) (p verify.CheckProgress, err error) {
 	v, err := canon.Parse(body)
 	if err != nil {
-		return p, fmt.Errorf("a check of the ledger that cannot be read: %w", err)
+		return p, fmt.Errorf("unreadable ledger check job: %w", err)
 	}
 	for name, field := range map[string]*int64{"from": &p.From, "looked": &p.Checked, "reminded": &p.Reminded, "told": &p.Notified} {
 		member, _ := v.Get(name)
