@@ -79,8 +79,11 @@ func (w *Webhooks) Deliver(ctx context.Context, to Endpoint, messageID string, a
 	}
 	defer response.Body.Close()
 	// Reading a short answer to its end lets the connection be reused. Errors do not matter,
-	// because the status is already known.
-	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
+	// because the status is already known. After a switch of protocols, which nobody asked for,
+	// no timeout would end the reading.
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
+	}
 	return response.StatusCode, judge(response, at)
 }
 

@@ -90,6 +90,34 @@ func TestAnAnswerThatNeverEndsHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// A receiver that switches protocols, which nobody asked for, does not hold up the delivery: net/http
+// leaves such a connection to its caller, beyond every timeout.
+func TestASwitchOfProtocolsHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // far beyond the timeout of the attempt
+		_, _ = conn.Read(make([]byte, 1))
+	})
+	w := newWebhooks(newDialer(true), nil, time.Second)
+	t.Cleanup(w.Close)
+	began := time.Now()
+	status, err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+	if status != http.StatusSwitchingProtocols || err == nil || Permanent(err) || ClassOf(err) != ClassStatus {
+		t.Errorf("%d, %v", status, err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s, far beyond the timeout", took)
+	}
+}
+
 // A delivery ends when its caller gives up.
 func TestACallerCanGiveUp(t *testing.T) {
 	t.Parallel()
