@@ -94,7 +94,8 @@ func TestAuthorityAnswers(t *testing.T) {
 	}
 }
 
-// An authority that is unreachable, hangs or is given up on is reported as unavailable.
+// An authority that is unreachable, hangs, switches protocols or is given up on is reported as
+// unavailable within the timeout.
 func TestAuthorityOutOfReach(t *testing.T) {
 	t.Parallel()
 	root := newIdentity(t, certificate{name: "Root", authority: true}, nil)
@@ -106,11 +107,29 @@ func TestAuthorityOutOfReach(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 
-	for name, url := range map[string]string{"gone": gone.URL, "hanging": hanging.URL} {
+	switching := httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
+		_, _ = io.Copy(io.Discard, request.Body)
+		conn, _, err := http.NewResponseController(writer).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // far beyond the timeout of the request
+		_, _ = conn.Read(make([]byte, 1))
+	}))
+	t.Cleanup(switching.Close)
+	began := time.Now()
+
+	for name, url := range map[string]string{"gone": gone.URL, "hanging": hanging.URL, "switching protocols": switching.URL} {
 		authority := newAuthority(t, anchor.AuthorityConfig{URL: url, Roots: root.pem(), Timeout: 50 * time.Millisecond})
 		if _, err := authority.Stamp(t.Context(), digestOf(name), nonce); anchor.ReasonOf(err) != anchor.Unavailable {
 			t.Errorf("%s: got %v, want it unavailable", name, err)
 		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s, far beyond the timeouts", took)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()

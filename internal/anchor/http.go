@@ -65,6 +65,10 @@ func send(client *http.Client, request *http.Request, limit int64) (answer, erro
 		return answer{}, faultf(Unavailable, "ask %s: %w", host, withoutAddress(err))
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		// No timeout would end the reading: net/http leaves such a connection to its caller.
+		return answer{}, statusFault(host, response.StatusCode)
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err != nil {
 		return answer{}, faultf(Unavailable, "read the answer of %s: %w", host, withoutAddress(err))
