@@ -30,26 +30,35 @@ func budgetForms(budgets []ledger.Budget) []budgetForm {
 	return withEmptyRow(forms)
 }
 
-// withEmptyRow adds a row for a new budget.
+// empty reports whether a row has neither a name nor a limit.
+func (b *budgetForm) empty() bool { return b.Name == "" && b.Limit == "" }
+
+// withEmptyRow adds a row for a new budget, unless the last one is empty already.
 func withEmptyRow(forms []budgetForm) []budgetForm {
-	if len(forms) < maxBudgets {
+	last := len(forms) - 1
+	switch {
+	case last >= 0 && forms[last].empty():
+		forms[last].Added = true
+	case len(forms) < maxBudgets:
 		forms = append(forms, budgetForm{No: len(forms), Scope: "organization", Window: "day", Measure: "usd", Decision: "require_approval", Added: true})
 	}
 	return forms
 }
 
-// sentBudgets returns the rows of a form as they were sent.
+// sentBudgets returns the rows of a form as they were sent. Each keeps its place, by which an existing
+// budget is told from a new one.
 func sentBudgets(sent form) []budgetForm {
 	var forms []budgetForm
 	for i := range maxBudgets {
-		field := func(name string) string { return sent.text(fmt.Sprintf("budget_%d_%s", i, name)) }
-		b := budgetForm{
-			No: len(forms), Name: field("name"), Scope: field("scope"), Match: field("match"), Window: field("window"),
+		prefix := fmt.Sprintf("budget_%d_", i)
+		if !sent.values.Has(prefix + "name") {
+			break
+		}
+		field := func(name string) string { return sent.text(prefix + name) }
+		forms = append(forms, budgetForm{
+			No: i, Name: field("name"), Scope: field("scope"), Match: field("match"), Window: field("window"),
 			Measure: field("measure"), Limit: field("limit"), Decision: field("decision"),
-		}
-		if b.Name != "" || b.Limit != "" {
-			forms = append(forms, b)
-		}
+		})
 	}
 	return forms
 }
@@ -60,12 +69,12 @@ var limitMembers = map[string]string{
 }
 
 // budgetsRequest converts the rows to the API's form. The first rows are the existing budgets. One of them
-// without a name is omitted, which removes the budget. A new budget without a name is a mistake, and the
-// validation says so.
+// without a name is omitted, which removes the budget. A new budget with a limit and no name is a mistake,
+// and the validation says so.
 func budgetsRequest(sent form, existing int) []map[string]any {
 	budgets := []map[string]any{}
 	for i, b := range sentBudgets(sent) {
-		if b.Name == "" && i < existing {
+		if b.Name == "" && i < existing || b.empty() {
 			continue
 		}
 		members := map[string]any{"name": b.Name, "scope": b.Scope, "window": b.Window, "decision": b.Decision}

@@ -54,6 +54,15 @@ func TestBudgetsAreEdited(t *testing.T) {
 	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "Budgets 2 name", "77.25")
 	check(daily, monthly)
 
+	// That also holds if an existing one is cleared completely, however often the form is sent.
+	bad.Set("budget_0_name", "")
+	bad.Set("budget_0_limit", "")
+	for range 2 {
+		page := admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "name", "77.25")
+		bad = fieldsIn(page.body)
+	}
+	check(daily, monthly)
+
 	w.spend(t, w.acme)
 	admin.get(t, "/settings").expect(t, http.StatusOK, "Use of budgets", "200.00 USD of 250.50 USD", "50.50 USD left", "agent a", "600 tokens of 1,000 tokens", "<meter")
 

@@ -17,7 +17,11 @@ import (
 // filled is the settings page's form as a browser would send it unchanged.
 func filled(t *testing.T, b *browser) url.Values {
 	t.Helper()
-	body := b.get(t, "/settings").expect(t, http.StatusOK).body
+	return fieldsIn(b.get(t, "/settings").expect(t, http.StatusOK).body)
+}
+
+// fieldsIn returns what a browser would send of the form in a page.
+func fieldsIn(body string) url.Values {
 	form := make(url.Values)
 	for _, input := range regexp.MustCompile(`<input[^>]*name="([^"]+)"[^>]*value="([^"]*)"([^>]*)>`).FindAllStringSubmatch(body, -1) {
 		if !strings.Contains(input[0], `type="checkbox"`) && !strings.Contains(input[0], `type="radio"`) || strings.Contains(input[3], "checked") {
