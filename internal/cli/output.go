@@ -35,8 +35,8 @@ func (p *Process) PrintTable(header []string, rows [][]string) error {
 	return table.Flush()
 }
 
-// OneLine is Printable that also escapes line feeds: otherwise, who can write the
-// database could forge a line of the output.
+// OneLine is Printable that also escapes line feeds: otherwise an agent, or whoever can
+// write the database, could forge a line of the output.
 func OneLine(text string) string { return strings.ReplaceAll(Printable(text), "\n", `\n`) }
 
 // Notef writes a line to standard error, where it does not mix with what scripts read.

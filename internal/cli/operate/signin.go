@@ -76,7 +76,7 @@ func (c *keysSignInCommand) print(p *cli.Process, key *ledger.KeyRecord, link st
 			Role  string `json:"role"`
 		}{link, key.ID.String(), key.Name, string(key.Role)})
 	}
-	p.Notef("This link signs in as %s (%s). It works once, within half an hour:", cli.Printable(cmp.Or(key.Name, key.Hint)), key.Role)
+	p.Notef("This link signs in as %s (%s). It works once, within half an hour:", cli.OneLine(cmp.Or(key.Name, key.Hint)), key.Role)
 	fmt.Fprintln(p.Out, link)
 	return nil
 }

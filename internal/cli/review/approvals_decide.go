@@ -87,7 +87,7 @@ func settledText(a *Approval) string {
 	}
 	text := a.Status + " by " + reviewerText(a)
 	if a.DeniedBy != nil {
-		text = "denied because the rules changed while it waited: " + cli.Printable(a.DeniedBy.Reason)
+		text = "denied because the rules changed while it waited: " + cli.OneLine(a.DeniedBy.Reason)
 	}
 	if a.DecidedAt != nil {
 		text += " at " + cli.FormatTime(*a.DecidedAt)
@@ -99,7 +99,7 @@ func reviewerText(a *Approval) string {
 	if a.Reviewer == nil || a.Reviewer.Name == "" {
 		return "an unnamed reviewer"
 	}
-	return cli.Printable(a.Reviewer.Name)
+	return cli.OneLine(a.Reviewer.Name)
 }
 
 func (c *decision) print(p *cli.Process, a *Approval) error {
@@ -110,7 +110,7 @@ func (c *decision) print(p *cli.Process, a *Approval) error {
 			Votes  int    `json:"votes"`
 		}{a.ID, a.Status, a.Votes})
 	}
-	fmt.Fprintf(p.Out, "%s  %s  %s\n", a.Status, a.short(), cli.Printable(a.ActionName))
+	fmt.Fprintf(p.Out, "%s  %s  %s\n", a.Status, a.short(), cli.OneLine(a.ActionName))
 	if a.Open() && a.TwoPerson {
 		p.Notef("This takes two people: another one has to approve it too.")
 	}

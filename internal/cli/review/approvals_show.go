@@ -47,21 +47,21 @@ func ShowApproval(w io.Writer, a *Approval, hash string) error {
 		{"left", timeLeft(a, time.Now())},
 		{"client", clientText(a, time.Now())},
 	} {
-		fmt.Fprintf(w, "%-8s %s\n", line[0], cli.Printable(line[1]))
+		fmt.Fprintf(w, "%-8s %s\n", line[0], cli.OneLine(line[1]))
 	}
 	for _, voter := range a.Voters {
 		text := voter.Reviewer.Name + " approved"
 		if voter.Discounted != nil {
 			text += ", which does not count any more: " + *voter.Discounted
 		}
-		fmt.Fprintf(w, "%-8s %s\n", "vote", cli.Printable(text))
+		fmt.Fprintf(w, "%-8s %s\n", "vote", cli.OneLine(text))
 	}
 	for _, rule := range a.Matched {
-		fmt.Fprintf(w, "%-8s %s\n", "matched", cli.Printable(fmt.Sprintf("%s (%s): %s", rule.Name, plainStatus(rule.Decision), rule.Reason)))
+		fmt.Fprintf(w, "%-8s %s\n", "matched", cli.OneLine(fmt.Sprintf("%s (%s): %s", rule.Name, plainStatus(rule.Decision), rule.Reason)))
 	}
 	fmt.Fprintf(w, "payload\n  %s\nsha256   %s\n", cli.Printable(payload.String()), hash)
 	if len(a.Unbound) > 0 {
-		fmt.Fprintf(w, "unbound  %s: removed from the payload without a digest, so it cannot be proven later\n", cli.Printable(someOf(a.Unbound, cli.None)))
+		fmt.Fprintf(w, "unbound  %s: removed from the payload without a digest, so it cannot be proven later\n", cli.OneLine(someOf(a.Unbound, cli.None)))
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (c *chainsShowCommand) Run(p *cli.Process) error {
 	if c.JSON {
 		return p.PrintJSON(map[string]any{"chain": text, "events": raw})
 	}
-	fmt.Fprintf(p.Out, "%s  %s, %s, %s, %s, started %s\n", chain.ID, cli.Printable(chain.Name), cli.Printable(chain.Environment), chain.Status,
+	fmt.Fprintf(p.Out, "%s  %s, %s, %s, %s, started %s\n", chain.ID, cli.OneLine(chain.Name), cli.OneLine(chain.Environment), chain.Status,
 		cli.Count(chain.Actions, "action"), cli.FormatTime(chain.StartedAt))
 	if chain.Receipt != nil {
 		fmt.Fprintf(p.Out, "receipt %s\n", *chain.Receipt)

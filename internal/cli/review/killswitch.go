@@ -71,10 +71,10 @@ func turnKillSwitch(p *cli.Process, server *cli.Remote, method, path string, bod
 		state = "ON: nothing is allowed"
 	}
 	if now.Reason != nil {
-		state += fmt.Sprintf(" (%s)", cli.Printable(*now.Reason))
+		state += fmt.Sprintf(" (%s)", cli.OneLine(*now.Reason))
 	}
 	if now.ChangedAt != nil && now.ChangedBy != nil {
-		state += fmt.Sprintf(", since %s by %s", now.ChangedAt.UTC().Format(time.RFC3339), cli.Printable(*now.ChangedBy))
+		state += fmt.Sprintf(", since %s by %s", now.ChangedAt.UTC().Format(time.RFC3339), cli.OneLine(*now.ChangedBy))
 	}
 	fmt.Fprintln(p.Out, state)
 	return nil

@@ -73,7 +73,7 @@ func (c *witnessAddCommand) Run(p *cli.Process) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(p.Out, cli.Printable(origin))
+	fmt.Fprintln(p.Out, cli.OneLine(origin))
 	return nil
 }
 
