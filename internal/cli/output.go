@@ -67,7 +67,7 @@ func Printable(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		switch {
-		case r == '\n' || unicode.IsPrint(r):
+		case r == '\n' || unicode.IsPrint(r) && !invisible(r):
 			b.WriteRune(r)
 		case r <= 0xffff:
 			fmt.Fprintf(&b, `\u%04x`, r)
@@ -76,6 +76,12 @@ func Printable(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// invisible reports whether a character has no shape although it counts as printable: one
+// that Unicode calls default-ignorable, or the blank of Braille.
+func invisible(r rune) bool {
+	return r == '\u2800' || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // Cells shortens and escapes texts for a row of a table.

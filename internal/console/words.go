@@ -97,17 +97,27 @@ func layOut(data []byte, longest int) document {
 }
 
 // visible escapes characters that a browser would hide or obey. For example, characters that change the
-// direction of text can make a reviewer read something else than the text says.
+// direction of text can make a reviewer read something else than the text says, and invisible ones can
+// carry text that only a model reads.
 func visible(text string) string {
 	var shown strings.Builder
 	for _, r := range text {
-		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029') {
-			fmt.Fprintf(&shown, "\\u%04x", r)
-		} else {
+		switch {
+		case r == '\n' || !unicode.IsControl(r) && !invisible(r):
 			shown.WriteRune(r)
+		case r <= 0xffff:
+			fmt.Fprintf(&shown, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&shown, `\U%08x`, r)
 		}
 	}
 	return shown.String()
+}
+
+// invisible reports whether a character has no shape of its own: format characters, separators of lines,
+// what Unicode calls default-ignorable, and the blank of Braille.
+func invisible(r rune) bool {
+	return r == '\u2800' || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // left formats the time from now until a deadline.
