@@ -86,6 +86,39 @@ func TestPublicPageComparesACopy(t *testing.T) {
 	b.quiet(t)
 }
 
+// The page compares the first decisions of an evidence file with the link. If the file has more, it
+// does not say that none matches.
+func TestPublicPageSaysWhatItDidNotCompare(t *testing.T) {
+	t.Parallel()
+	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{})
+	asked := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"many"}`))
+	token := s.issue(t, s.acme.admin, "approval", asked)
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(s.base+token.Path))
+	for decisions, want := range map[int]string{
+		20: "✗ many.bundle does not match",
+		21: "None of the first 20 of the 21 decisions in many.bundle matches. Enter the hash of another one below.",
+	} {
+		approvals := make([]any, decisions)
+		for i := range approvals {
+			approvals[i] = map[string]any{"key_id": nil, "record": fmt.Sprintf(`{"approval_id":"%d"}`, i), "signature": nil}
+		}
+		document, err := json.Marshal(map[string]any{
+			"anchors": []any{}, "approvals": approvals, "entries": []any{}, "format": "countersign-bundle-v1", "generated_at": "", "log_proof": "",
+			"receipt": "{}", "receipt_hash": "", "signing_keys": nil,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask[bool](t, b, `document.getElementById("answer").textContent = "", true`)
+		b.drop(t, "many.bundle", document)
+		if got := b.answer(t); !strings.HasPrefix(got, want) {
+			t.Errorf("%d decisions: the page says %q, want %q", decisions, got, want)
+		}
+	}
+	b.quiet(t)
+}
+
 // A copy of a decision record, alone or in an evidence file, has the hash that the receipt
 // names for the decision.
 func TestPublicPageHashesDecisionRecords(t *testing.T) {

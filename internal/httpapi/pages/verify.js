@@ -21,8 +21,6 @@
   } = globalThis.bundleFormat;
   const { checkNames, makeCheck, plural, readEntries, receiptFormats, verdictOf } = globalThis.bundleChecks;
 
-  const maxCopies = 20; // decisions of one bundle that are compared with a link
-
   const moment = /^((?!0000)\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
 
   // parseMoment returns a time in seconds, or null if there is no such time. A fraction is dropped,
@@ -144,7 +142,7 @@
       if (texts.length === 0) {
         throw new TrustError("This evidence file contains no decision, but the link is about one.");
       }
-      return await Promise.all(texts.slice(0, maxCopies).map(hashOf));
+      return await Promise.all(texts.map(hashOf));
     }
     const kind = receiptFormats.includes(copy?.format)
       ? "receipt"
