@@ -62,6 +62,12 @@ type record struct {
 	Body []byte
 }
 
+// quiet has fields that fmt prints without calling their methods.
+type quiet struct {
+	id  uuid.UUID
+	ids []uuid.UUID
+}
+
 // The log shows no key, id or hash, in whatever kind of value it arrives.
 func TestLogNeverShowsSecrets(t *testing.T) {
 	t.Parallel()
@@ -71,24 +77,27 @@ func TestLogNeverShowsSecrets(t *testing.T) {
 	}
 	id := uuid.MustParse(someID)
 	write := map[string]func(*slog.Logger){
-		"message":       func(l *slog.Logger) { l.Info("lost " + someID) },
-		"string":        func(l *slog.Logger) { l.Info("x", "a", "csk_"+someText) },
-		"error":         func(l *slog.Logger) { l.Error("x", "error", fmt.Errorf("insert: %w", errors.New(someHash))) },
-		"bytes":         func(l *slog.Logger) { l.Info("x", "a", hash) },
-		"array":         func(l *slog.Logger) { l.Info("x", "a", [32]byte(hash)) },
-		"raw JSON":      func(l *slog.Logger) { l.Info("x", "a", json.RawMessage(`"`+someHash+`"`)) },
-		"stringer":      func(l *slog.Logger) { l.Info("x", "a", id) },
-		"struct":        func(l *slog.Logger) { l.Info("x", "a", record{id, hash}) },
-		"pointer":       func(l *slog.Logger) { l.Info("x", "a", &record{id, hash}) },
-		"slice":         func(l *slog.Logger) { l.Info("x", "a", []string{someID}) },
-		"map":           func(l *slog.Logger) { l.Info("x", "a", map[string]any{"id": someID}) },
-		"map of bytes":  func(l *slog.Logger) { l.Info("x", "a", map[string][]byte{"id": hash}) },
-		"valuer":        func(l *slog.Logger) { l.Info("x", "a", valuer{"sha256:" + someHash}) },
-		"group":         func(l *slog.Logger) { l.Info("x", slog.Group("g", "a", someID)) },
-		"attached":      func(l *slog.Logger) { l.With("a", someID).WithGroup("g").With("b", someHash).Info("x") },
-		"key":           func(l *slog.Logger) { l.Info("x", someID, 1) },
-		"standard log":  func(l *slog.Logger) { slog.NewLogLogger(l.Handler(), slog.LevelInfo).Print("tls: " + someHash) },
-		"any in groups": func(l *slog.Logger) { l.Info("x", slog.Group("g", slog.Any("a", []any{hash, someID}))) },
+		"message":                func(l *slog.Logger) { l.Info("lost " + someID) },
+		"string":                 func(l *slog.Logger) { l.Info("x", "a", "csk_"+someText) },
+		"error":                  func(l *slog.Logger) { l.Error("x", "error", fmt.Errorf("insert: %w", errors.New(someHash))) },
+		"bytes":                  func(l *slog.Logger) { l.Info("x", "a", hash) },
+		"array":                  func(l *slog.Logger) { l.Info("x", "a", [32]byte(hash)) },
+		"raw JSON":               func(l *slog.Logger) { l.Info("x", "a", json.RawMessage(`"`+someHash+`"`)) },
+		"stringer":               func(l *slog.Logger) { l.Info("x", "a", id) },
+		"struct":                 func(l *slog.Logger) { l.Info("x", "a", record{id, hash}) },
+		"pointer":                func(l *slog.Logger) { l.Info("x", "a", &record{id, hash}) },
+		"slice":                  func(l *slog.Logger) { l.Info("x", "a", []string{someID}) },
+		"map":                    func(l *slog.Logger) { l.Info("x", "a", map[string]any{"id": someID}) },
+		"map of bytes":           func(l *slog.Logger) { l.Info("x", "a", map[string][]byte{"id": hash}) },
+		"unexported":             func(l *slog.Logger) { l.Info("x", "a", quiet{id: uuid.UUID(hash[:16])}) },
+		"unexported, in a slice": func(l *slog.Logger) { l.Info("x", "a", []quiet{{ids: []uuid.UUID{uuid.UUID(hash[:16])}}}) },
+		"keys of a map":          func(l *slog.Logger) { l.Info("x", "a", map[[32]byte]bool{[32]byte(hash): true}) },
+		"valuer":                 func(l *slog.Logger) { l.Info("x", "a", valuer{"sha256:" + someHash}) },
+		"group":                  func(l *slog.Logger) { l.Info("x", slog.Group("g", "a", someID)) },
+		"attached":               func(l *slog.Logger) { l.With("a", someID).WithGroup("g").With("b", someHash).Info("x") },
+		"key":                    func(l *slog.Logger) { l.Info("x", someID, 1) },
+		"standard log":           func(l *slog.Logger) { slog.NewLogLogger(l.Handler(), slog.LevelInfo).Print("tls: " + someHash) },
+		"any in groups":          func(l *slog.Logger) { l.Info("x", slog.Group("g", slog.Any("a", []any{hash, someID}))) },
 	}
 	forbidden := []string{someHash, strings.ToUpper(someHash), someID, someText, "15 15 15", "Dw8PDw8P", `\u000f`, "0f0f0f"}
 	for name, write := range write {
