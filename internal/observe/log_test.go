@@ -18,6 +18,8 @@ var (
 	someHash = strings.Repeat("0f", 32)
 	someID   = "00000000-0000-4000-8000-00000000000a"
 	someText = strings.Repeat("aB3", 14)
+	// someBase64 has no run of hexadecimal digits.
+	someBase64 = strings.Repeat("Qx+/", 10) + "z7Q="
 )
 
 // Keys, tokens, ids and hashes are masked in a text, and harmless names are not.
@@ -29,6 +31,7 @@ func TestMask(t *testing.T) {
 		"share":           {"/public/shares/cvs_" + someText, "/public/shares/cvs_<redacted>"},
 		"sign-in link":    {"#csl_" + someText, "#csl_<redacted>"},
 		"session":         {"css_" + someText, "css_<redacted>"},
+		"webhook secret":  {"whsec_" + someBase64 + ".", "whsec_<redacted>."},
 		"id":              {"receipt " + someID + " is gone", "receipt <redacted> is gone"},
 		"upper-case id":   {strings.ToUpper(someID), "<redacted>"},
 		"id, no hyphens":  {strings.ReplaceAll(someID, "-", ""), "<redacted>"},
