@@ -106,36 +106,47 @@ func LookUpChains(ctx context.Context, c *cli.Client, known map[string]*ChainLin
 	return nil
 }
 
-// readApprovals reads approvals with a status, or all if it is "", newest first. It also returns
-// the JSON of each.
-func readApprovals(ctx context.Context, c *cli.Client, status string, query url.Values, most int) (list []Approval, raw []json.RawMessage, err error) {
+// readApprovals are approvals of the API. raw is the JSON of each.
+type readApprovals struct {
+	list []Approval
+	raw  []json.RawMessage
+	more bool // there are older ones, which were not read
+}
+
+// maxApprovals is how many approvals of a status are read.
+const maxApprovals = 2000
+
+// approvalsOf reads approvals with a status, or all if it is "", newest first.
+func approvalsOf(ctx context.Context, c *cli.Client, status string, query url.Values) (read readApprovals, err error) {
 	query = maps.Clone(query)
 	if status != "" {
 		query.Set("status", status)
 	}
-	return readList[Approval](ctx, c, "/v1/approvals", query, most)
+	read.list, read.raw, err = readList[Approval](ctx, c, "/v1/approvals", query, maxApprovals+1)
+	if read.more = len(read.list) > maxApprovals; read.more {
+		read.list, read.raw = read.list[:maxApprovals], read.raw[:maxApprovals]
+	}
+	return read, err
 }
 
-const maxApprovals = 2000
-
 // waitingApprovals reads the approvals that can still be decided, oldest first.
-func waitingApprovals(ctx context.Context, c *cli.Client, query url.Values) (list []Approval, raw []json.RawMessage, err error) {
+func waitingApprovals(ctx context.Context, c *cli.Client, query url.Values) (waiting readApprovals, err error) {
 	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalEscalated, ledger.ApprovalPending} {
-		part, texts, err := readApprovals(ctx, c, string(status), query, maxApprovals)
+		part, err := approvalsOf(ctx, c, string(status), query)
 		if err != nil {
-			return nil, nil, err
+			return readApprovals{}, err
 		}
-		list, raw = append(part, list...), append(texts, raw...)
+		waiting = readApprovals{append(part.list, waiting.list...), append(part.raw, waiting.raw...), part.more || waiting.more}
 	}
 	// An expired approval is listed as open until its timeout is recorded.
-	for i := len(list) - 1; i >= 0; i-- {
-		if !list[i].Open() && !list[i].tampered() {
-			list, raw = slices.Delete(list, i, i+1), slices.Delete(raw, i, i+1)
+	for i := len(waiting.list) - 1; i >= 0; i-- {
+		if a := &waiting.list[i]; !a.Open() && !a.tampered() {
+			waiting.list, waiting.raw = slices.Delete(waiting.list, i, i+1), slices.Delete(waiting.raw, i, i+1)
 		}
 	}
-	slices.Reverse(list)
-	slices.Reverse(raw)
-	return list, raw, nil
+	slices.Reverse(waiting.list)
+	slices.Reverse(waiting.raw)
+	return waiting, nil
 }
 
 const minPrefix = 4
@@ -151,15 +162,18 @@ func FindApproval(ctx context.Context, c *cli.Client, text string) (*Approval, e
 		return nil, cli.Usage(fmt.Errorf("give an approval's id, or at least its first %d characters; countersign approvals list lists them", minPrefix))
 	}
 	others := func(a Approval) bool { return !strings.HasPrefix(a.ID, text) }
-	list, _, err := waitingApprovals(ctx, c, url.Values{})
-	if list = slices.DeleteFunc(list, others); err == nil && len(list) == 0 {
-		list, _, err = readApprovals(ctx, c, "", url.Values{}, maxApprovals)
-		list = slices.DeleteFunc(list, others)
+	read, err := waitingApprovals(ctx, c, url.Values{})
+	list := slices.DeleteFunc(read.list, others)
+	if err == nil && len(list) == 0 {
+		read, err = approvalsOf(ctx, c, "", url.Values{})
+		list = slices.DeleteFunc(read.list, others)
 	}
 	if err != nil {
 		return nil, err
 	}
 	switch {
+	case len(list) == 0 && read.more:
+		return nil, cli.Inconclusive(fmt.Errorf("none of the newest %d approvals begins with that: give the whole id", maxApprovals))
 	case len(list) == 0:
 		return nil, cli.Inconclusive(errors.New("no approval begins with that; countersign approvals list lists the waiting ones"))
 	case len(list) > 1:

@@ -1,7 +1,6 @@
 package review
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -86,13 +85,14 @@ func passes(err error) bool {
 // show prints the list unless it is the one that was shown before. It returns a text that
 // identifies the list.
 func (c *approvalsListCommand) show(p *cli.Process, api *cli.Client, before string) (string, error) {
-	list, raw, err := c.read(p, api)
+	read, err := c.read(p, api)
 	if err != nil {
 		return before, err
 	}
 	if c.JSON {
-		return "", p.PrintJSON(raw)
+		return "", p.PrintJSON(read.raw)
 	}
+	list := read.list
 	var now strings.Builder
 	for i := range list {
 		fmt.Fprintln(&now, list[i].ID, list[i].Status, list[i].Votes, list[i].Waiting != nil && *list[i].Waiting)
@@ -123,22 +123,21 @@ func (c *approvalsListCommand) show(p *cli.Process, api *cli.Client, before stri
 	return identity, printWaiting(p, list, time.Now())
 }
 
-func (c *approvalsListCommand) read(p *cli.Process, api *cli.Client) ([]Approval, []json.RawMessage, error) {
-	if c.Status == "waiting" {
-		return waitingApprovals(p.Ctx, api, c.query())
+func (c *approvalsListCommand) read(p *cli.Process, api *cli.Client) (read readApprovals, err error) {
+	which := ""
+	switch c.Status {
+	case "waiting":
+		which = " of each status"
+		read, err = waitingApprovals(p.Ctx, api, c.query())
+	case "all":
+		read, err = approvalsOf(p.Ctx, api, "", c.query())
+	default:
+		read, err = approvalsOf(p.Ctx, api, c.Status, c.query())
 	}
-	status := c.Status
-	if status == "all" {
-		status = ""
+	if read.more && !c.Watch {
+		p.Notef("These are only the newest %d approvals%s; --since and --until select others.", maxApprovals, which)
 	}
-	list, raw, err := readApprovals(p.Ctx, api, status, c.query(), maxApprovals+1)
-	if len(list) > maxApprovals {
-		list, raw = list[:maxApprovals], raw[:maxApprovals]
-		if !c.Watch {
-			p.Notef("These are only the newest %d approvals; --since and --until select others.", maxApprovals)
-		}
-	}
-	return list, raw, err
+	return read, err
 }
 
 func printWaiting(p *cli.Process, list []Approval, now time.Time) error {

@@ -50,3 +50,29 @@ func TestCancelledApprovalSaysWhy(t *testing.T) {
 		}
 	}
 }
+
+// If more approvals wait than are read, the list says so, and a prefix that is not found among them
+// is not called unknown.
+func TestUnreadApprovalsAreMentioned(t *testing.T) {
+	t.Parallel()
+	var one strings.Builder
+	for i := range pageSize {
+		if i > 0 {
+			one.WriteByte(',')
+		}
+		one.WriteString(`{"id":"01a1e8f1-2936-7000-8245-f551aea1f85b","status":"pending"}`)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"data":[`+one.String()+`],"next_cursor":"x"}`)
+	}))
+	t.Cleanup(server.Close)
+	api := cli.NewClient(server.URL, ledger.Secret{})
+	var notes strings.Builder
+	read, err := (&approvalsListCommand{Status: "waiting"}).read(&cli.Process{Ctx: t.Context(), Err: &notes}, api)
+	if err != nil || len(read.list) != 2*maxApprovals || len(read.raw) != len(read.list) || !strings.Contains(notes.String(), "only the newest") {
+		t.Errorf("%d approvals, %v, noted %q", len(read.list), err, notes.String())
+	}
+	if _, err := FindApproval(t.Context(), api, "ffff"); err == nil || !strings.Contains(err.Error(), "give the whole id") {
+		t.Errorf("an unread prefix: %v", err)
+	}
+}
