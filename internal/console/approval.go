@@ -124,15 +124,20 @@ func (v *visit) loadContext(caller *service.Caller, page *approvalPage) (err err
 		return err
 	}
 	page.Metadata = fieldsOf(page.Chain.Metadata, maxDocument)
-	first := max(page.Sequence-maxBefore, 1)
-	if first == page.Sequence {
-		return nil
+	// The service returns fewer events than asked for if their payloads are large.
+	for last := max(page.Sequence-1-maxBefore, 0); last < page.Sequence-1; {
+		events, err := v.console.service.Events(v.r.Context(), caller, page.Chain.ID, last, int(page.Sequence-1-last))
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		for _, event := range events {
+			row := rowOfEvent(event)
+			row.Payload = nil // it is not shown
+			page.Before = append(page.Before, row)
+		}
+		last = events[len(events)-1].Sequence
 	}
-	events, err := v.console.service.Events(v.r.Context(), caller, page.Chain.ID, first-1, int(page.Sequence-first))
-	for _, event := range events {
-		page.Before = append(page.Before, rowOfEvent(event))
-	}
-	return err
+	return nil
 }
 
 func (v *visit) verdictOn(caller *service.Caller, view *service.ApprovalView) (*verdictView, error) {

@@ -45,6 +45,21 @@ func TestApprovalPageTellsWhatHappenedBefore(t *testing.T) {
 	member.get(t, page(w.busy(t, w.acme, 2).ID)).expect(t, http.StatusOK, "step-1", "step-2").without(t, "earlier")
 }
 
+// The page of an approval shows the events right before it, also if their payloads are large.
+func TestEarlierEventsWithLargePayloads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	payloads := make([]string, 7)
+	for i := range payloads {
+		payloads[i] = fmt.Sprintf(`{"note":%q}`, strings.Repeat("x", 400<<10))
+	}
+	chain := w.open(t, w.acme, "large", payloads...)
+	event := w.record(t, w.acme, chain, `{"agent_name":"clerk","action_type":"tool_call","action_name":"pay","payload":{"amount_usd":9000}}`)
+	w.signedIn(t, w.acme, ledger.RoleMember).get(t, page(event.Approval)).
+		expect(t, http.StatusOK, "The last 5 events", "has 2 more before them", "step-3", "step-4", "step-5", "step-6", "step-7").
+		without(t, "step-2", "changed outside the service")
+}
+
 // What was changed of the events before is marked on the page of an approval, and what
 // was changed of the action itself cannot be approved from any page.
 func TestApprovalPageMarksWhatWasChanged(t *testing.T) {
