@@ -27,9 +27,9 @@ func (s *server) handler() http.Handler {
 }
 
 func frontends(api http.Handler, routes []httpapi.Route, pages *console.Console) http.Handler {
-	paths := http.NewServeMux()
+	paths, handler := http.NewServeMux(), pages.Handler()
 	for _, pattern := range pages.Patterns() {
-		paths.Handle(pattern, pages.Handler())
+		paths.Handle(pattern, handler)
 	}
 	nameOf, notFound := routeNames(routes), pages.NotFound()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
