@@ -32,7 +32,7 @@ func getBundle(x *exchange) error {
 func openShare(x *exchange) error {
 	body, err := x.api.service.OpenShare(x.r.Context(), x.r.PathValue("share"))
 	if err != nil {
-		return x.public(nil, err, comparison{})
+		return err
 	}
 	x.bundle(body)
 	return nil

@@ -39,7 +39,10 @@ var errNothingToShow = fault.Errorf(fault.CodeNotFound, "there is nothing to sho
 func verifyToken(x *exchange) error {
 	token := x.r.PathValue("opaque_token")
 	v, err := x.api.service.VerifyToken(x.r.Context(), token)
-	return x.public(v, err, comparison{Offered: true})
+	if err != nil {
+		return err
+	}
+	return x.public(v, comparison{Offered: true})
 }
 
 // maxComparison is the maximum size of the body of a comparison, in bytes.
@@ -96,14 +99,17 @@ func (x *exchange) compareForm(token, data string) error {
 	if hash, ok := ledger.ParseHash(c.Given); ok {
 		matches, err := x.api.service.CompareToken(x.r.Context(), token, hash)
 		if err != nil {
-			return x.public(nil, err, c)
+			return err
 		}
 		c.Answered, c.Matches = true, matches
 	} else {
 		c.Fault = "This is not a SHA-256 hash. A hash is “sha256:” followed by 64 characters: digits and the letters a to f."
 	}
 	v, err := x.api.service.VerifyToken(x.r.Context(), token)
-	return x.public(v, err, c)
+	if err != nil {
+		return err
+	}
+	return x.public(v, c)
 }
 
 // Links with an approval's id still work. Their answers carry the date of their deprecation (RFC 9745)
@@ -122,19 +128,18 @@ func verifyLegacy(x *exchange) error {
 	id, err := x.approvalID()
 	if err != nil {
 		x.api.service.NoteLegacyUse(x.route.Pattern, ledger.OrgID{})
-		return x.public(nil, err, comparison{})
+		return err
 	}
 	v, err := x.api.service.VerifyApprovalPublicly(x.r.Context(), x.route.Pattern, id)
-	return x.public(v, err, comparison{})
+	if err != nil {
+		return err
+	}
+	return x.public(v, comparison{})
 }
 
-// public answers with the minimized result, as a page for browsers. Every link without a result gets
-// the same answer, whatever is wrong with it.
-func (x *exchange) public(v *ledger.PublicVerification, err error, c comparison) error {
-	switch {
-	case err != nil:
-		return err
-	case wantsPage(x.r.Header.Get("Accept")):
+// public answers with the minimized result, as a page for browsers.
+func (x *exchange) public(v *ledger.PublicVerification, c comparison) error {
+	if wantsPage(x.r.Header.Get("Accept")) {
 		return x.page(http.StatusOK, v, c, failure{})
 	}
 	return x.answer(http.StatusOK, appendPublic(nil, v))
