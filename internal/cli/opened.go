@@ -155,15 +155,11 @@ func (s *Storage) OpenWithoutKeys(p *Process) (*Opened, error) {
 // OpenForChanges opens an existing store with its keys, for changes that are entered
 // into the audit log.
 func (s *Storage) OpenForChanges(p *Process) (*Opened, error) {
-	o, err := s.OpenWithKeys(p, "the audit log cannot be written without it")
+	o, err := s.OpenForRecovery(p)
 	if err != nil {
 		return nil, err
 	}
-	err = o.checkSealed(p.Ctx)
-	if err == nil {
-		err = s.checkLedger(p.Ctx, o)
-	}
-	if err != nil {
+	if err := s.checkLedger(p.Ctx, o); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
