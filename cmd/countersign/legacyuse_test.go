@@ -63,7 +63,7 @@ func TestLegacyUseCommand(t *testing.T) {
 		if !strings.Contains(out, "(unknown)") || !strings.Contains(out, "default") || strings.Contains(out, event.ApprovalID) {
 			t.Errorf("listed:\n%s", out)
 		}
-		refuse(t, cli.ExitInconclusive, "no organization", s.args("legacy-use", "--org", "nobody")...)
+		refuse(t, cli.ExitInconclusive, "countersign: there is no organization", s.args("legacy-use", "--org", "nobody")...)
 		refuse(t, cli.ExitInconclusive, "--days must be", s.args("legacy-use", "--days", "0")...)
 	})
 }

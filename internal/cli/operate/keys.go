@@ -244,16 +244,6 @@ func noSuchKey(err error, slug string) error {
 	return namesNothing(err)
 }
 
-// namesNothing marks an error about a name on the command line that matches nothing, or several
-// things, as inconclusive.
-func namesNothing(err error) error {
-	var own *fault.Error
-	if errors.As(err, &own) && (own.Code == fault.CodeNotFound || own.Code == fault.CodeInvalid) {
-		return cli.Inconclusive(err)
-	}
-	return err
-}
-
 // listKeys returns the command that lists an organization's keys.
 func listKeys(slug string) string {
 	if slug == "" {

@@ -42,13 +42,13 @@ func (c *LegacyUseCommand) Run(p *cli.Process) (err error) {
 	defer func() { err = errors.Join(err, o.Close()) }()
 	uses, err := o.Operator().LegacyUse(p.Ctx, c.Org, c.Days)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return couldNotRead(err)
 	}
-	orgs, err := o.Operator().Organizations(p.Ctx)
+	slugs, err := readSlugs(p, o)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return err
 	}
-	lines := legacyUseLines(uses, orgs)
+	lines := legacyUseLines(uses, slugs)
 	if c.JSON {
 		return p.PrintJSON(lines)
 	}
@@ -67,11 +67,7 @@ func (c *LegacyUseCommand) Run(p *cli.Process) (err error) {
 	return p.PrintTable([]string{"ORGANIZATION", "DAY", "ROUTE", "REQUESTS"}, rows)
 }
 
-func legacyUseLines(uses []*store.LegacyUse, orgs []*ledger.Organization) []LegacyUseLine {
-	slugs := make(map[ledger.OrgID]string, len(orgs))
-	for _, org := range orgs {
-		slugs[org.ID] = org.Slug
-	}
+func legacyUseLines(uses []*store.LegacyUse, slugs map[ledger.OrgID]string) []LegacyUseLine {
 	lines := make([]LegacyUseLine, len(uses)) // never null
 	for i, use := range uses {
 		lines[i] = LegacyUseLine{Day: use.Day.Std().Format(time.DateOnly), Route: use.Route, Requests: use.Requests}

@@ -43,7 +43,7 @@ func (c *ReindexCommand) Run(p *cli.Process) (err error) {
 		lines = append(lines, reindexed{org.Slug, added})
 	}
 	if c.Org != "" && len(lines) == 0 {
-		return cli.Usage(fmt.Errorf("there is no organization %q; countersign orgs list lists them", c.Org))
+		return cli.Inconclusive(noOrganization(c.Org))
 	}
 	if c.JSON {
 		return p.PrintJSON(lines)

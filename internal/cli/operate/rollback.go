@@ -111,7 +111,7 @@ func (c *rollbackAcceptCommand) print(p *cli.Process, accepted []verify.Rollback
 func (c *rollbackAcceptCommand) find(p *cli.Process, o *cli.Opened) ([]verify.Rollback, error) {
 	found, err := o.Service.Rollbacks(p.Ctx)
 	if err != nil {
-		return nil, cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return nil, couldNotRead(err)
 	}
 	if c.Org == "" {
 		return found, nil
@@ -128,14 +128,10 @@ func (c *rollbackAcceptCommand) find(p *cli.Process, o *cli.Opened) ([]verify.Ro
 func (c *rollbackAcceptCommand) known(p *cli.Process, o *cli.Opened) error {
 	orgs, err := o.Operator().Organizations(p.Ctx)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return couldNotRead(err)
 	}
 	if !slices.ContainsFunc(orgs, func(org *ledger.Organization) bool { return org.Slug == c.Org || org.ID.String() == c.Org }) {
 		return cli.Inconclusive(noOrganization(c.Org))
 	}
 	return nil
-}
-
-func noOrganization(name string) error {
-	return fmt.Errorf("there is no organization %q; countersign orgs list lists the existing ones", name)
 }

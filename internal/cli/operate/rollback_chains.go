@@ -26,7 +26,7 @@ func (c *rollbackListCommand) Run(p *cli.Process) (err error) {
 	defer func() { err = errors.Join(err, o.Close()) }()
 	found, err := o.Service.Rollbacks(p.Ctx)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return couldNotRead(err)
 	}
 	chains, err := findChains(p, o, "")
 	if err != nil {
@@ -69,18 +69,14 @@ func (c *rolledBackChain) text() string {
 func findChains(p *cli.Process, o *cli.Opened, org string) ([]rolledBackChain, error) {
 	found, err := o.Service.ChainRollbacks(p.Ctx)
 	if err != nil {
-		return nil, cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return nil, couldNotRead(err)
 	}
 	if len(found) == 0 {
 		return nil, nil
 	}
-	orgs, err := o.Operator().Organizations(p.Ctx)
+	slugs, err := readSlugs(p, o)
 	if err != nil {
-		return nil, cli.Inconclusive(fmt.Errorf("could not read: %w", err))
-	}
-	slugs := make(map[ledger.OrgID]string, len(orgs))
-	for _, org := range orgs {
-		slugs[org.ID] = org.Slug
+		return nil, err
 	}
 	var chains []rolledBackChain
 	for _, back := range found {

@@ -49,7 +49,7 @@ func (c *signingKeysListCommand) Run(p *cli.Process) (err error) {
 	defer func() { err = errors.Join(err, o.Close()) }()
 	keys, err := o.Operator().SigningKeys(p.Ctx, c.Org)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return couldNotRead(err)
 	}
 	lines, rows := make([]SigningKeyLine, len(keys)), make([][]string, len(keys))
 	for i, key := range keys {

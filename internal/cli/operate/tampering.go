@@ -68,26 +68,22 @@ func (c *tamperingListCommand) Run(p *cli.Process) (err error) {
 	defer func() { err = errors.Join(err, o.Close()) }()
 	findings, err := o.Operator().Findings(p.Ctx, c.Org)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return couldNotRead(err)
 	}
 	if !c.All {
 		findings = slices.DeleteFunc(findings, func(f *service.Finding) bool { return !f.Open() })
 	}
 	lines, err := findingLines(p, o, findings)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	return c.print(p, lines)
 }
 
 func findingLines(p *cli.Process, o *cli.Opened, findings []*service.Finding) ([]FindingLine, error) {
-	orgs, err := o.Operator().Organizations(p.Ctx)
+	slugs, err := readSlugs(p, o)
 	if err != nil {
-		return nil, fmt.Errorf("could not read: %w", err)
-	}
-	slugs := make(map[ledger.OrgID]string, len(orgs))
-	for _, org := range orgs {
-		slugs[org.ID] = org.Slug
+		return nil, err
 	}
 	lines := []FindingLine{} // never null
 	for _, finding := range findings {
@@ -143,7 +139,7 @@ func (c *tamperingAcknowledgeCommand) Run(p *cli.Process) (err error) {
 	defer func() { err = errors.Join(err, o.Close()) }()
 	findings, err := o.Operator().Findings(p.Ctx, c.Org)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return couldNotRead(err)
 	}
 	if !c.All {
 		one, err := service.FindingByID(findings, c.ID)
@@ -182,7 +178,7 @@ func (c *tamperingAcknowledgeCommand) printStored(p *cli.Process, o *cli.Opened,
 	findings = slices.DeleteFunc(findings, func(f *service.Finding) bool { return !slices.Contains(done, f.Ref()) })
 	lines, err := findingLines(p, o, findings)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	if c.JSON {
 		return p.PrintJSON(lines)

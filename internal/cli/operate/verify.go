@@ -45,7 +45,7 @@ func (c *VerifyCommand) Run(p *cli.Process) (err error) {
 		return cli.Inconclusive(errors.New("this store has no receipt with that id; countersign audit shows whether one was deleted"))
 	}
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+		return couldNotRead(err)
 	}
 	if err := o.Operator().ReportVerdict(p.Ctx, id, verdict); err != nil {
 		p.Notef("The findings could not be stored: %v", err)
