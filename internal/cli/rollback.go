@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"countersign/internal/verify"
 	"fmt"
 	"slices"
 	"strings"
+
+	"countersign/internal/verify"
 )
 
 // AnyUnremembered reports whether the heads file does not know the receipts of the
@@ -39,11 +40,18 @@ func RollbackText(r verify.Rollback) string {
 
 // RollbackTexts describes the first few rollbacks: a restored database may affect many
 // organizations.
-func RollbackTexts(found []verify.Rollback) string {
+func RollbackTexts(found []verify.Rollback) string { return firstFew(found, RollbackText) }
+
+// ChainTexts describes the first few chains that were rolled back.
+func ChainTexts(found []*verify.ChainRollback) string {
+	return firstFew(found, (*verify.ChainRollback).String)
+}
+
+func firstFew[T any](found []T, text func(T) string) string {
 	const shown = 3
 	var texts []string
-	for _, rollback := range found[:min(shown, len(found))] {
-		texts = append(texts, RollbackText(rollback))
+	for _, one := range found[:min(shown, len(found))] {
+		texts = append(texts, text(one))
 	}
 	if more := len(found) - shown; more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
@@ -57,17 +65,4 @@ func RollbackRemedy(found []verify.Rollback) string {
 		return "import the heads of another machine with countersign heads import, restore the heads file, or, if this database is the newest, run countersign rollback accept"
 	}
 	return "find the newer database, or, if this one was restored on purpose, run countersign rollback accept"
-}
-
-// ChainTexts describes the first few chains that were rolled back.
-func ChainTexts(found []*verify.ChainRollback) string {
-	const shown = 3
-	var texts []string
-	for _, back := range found[:min(shown, len(found))] {
-		texts = append(texts, back.String())
-	}
-	if more := len(found) - shown; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(texts, "; ")
 }
