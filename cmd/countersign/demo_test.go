@@ -22,7 +22,7 @@ var story = []string{
 	"✓ default: intact; checked 1 receipt, 1 chain, 5 events, 7 acts in the audit log",
 	"the payment of 9,200.00 USD becomes one of 1,200.00 USD",
 	"✗ default: BROKEN at CSN-",
-	"That was all of it",
+	"That was all: ",
 }
 
 // The demo tells its story to the end, whether the payment is approved or not, and

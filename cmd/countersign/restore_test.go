@@ -157,7 +157,7 @@ func TestRestoredBesideItsParent(t *testing.T) {
 	writeFile(t, memory, content)
 	refuse(t, cli.ExitInconclusive, "give --replace", s.args("restore", copied)...)
 	r := execute(t, s.args("restore", copied, "--replace")...)
-	if r.code != 0 || !strings.Contains(r.out, "default goes on from 1 receipt") || !strings.Contains(r.err, "No acknowledged receipt is known to be lost") {
+	if r.code != 0 || !strings.Contains(r.out, "default continues from 1 receipt") || !strings.Contains(r.err, "No acknowledged receipt is known to be lost") {
 		t.Fatalf("restoring says %+v", r)
 	}
 	kept, err := filepath.Glob(filepath.Join(s.folder, "countersign.db.replaced-*"))
@@ -220,7 +220,7 @@ func TestRestoresThatAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ file, says string }{
 		"not there":  {filepath.Join(t.TempDir(), "none.db"), "no such file"},
 		"a folder":   {t.TempDir(), "is not a file"},
-		"text":       {text, "is no backup"},
+		"text":       {text, "is not a backup"},
 		"empty":      {empty, "it has no schema"},
 		"in use":     {inUse, "it is a database in use"},
 		"other keys": {foreign, "which has signed in this store"},

@@ -70,7 +70,7 @@ func TestDatabaseThatWasEmptied(t *testing.T) {
 		checkMissing(t, s)
 
 		refuse(t, cli.ExitInconclusive, "--yes", s.args("rollback", "accept")...) // nobody to ask
-		if out := succeed(t, s.args("rollback", "accept", "--yes")...); !strings.Contains(out, "is not waited for any more") {
+		if out := succeed(t, s.args("rollback", "accept", "--yes")...); !strings.Contains(out, "is no longer expected") {
 			t.Errorf("accepting says %q", out)
 		}
 		checkAccepted(t, s, server, admin, chain, ledger.ActRollbackAccept)

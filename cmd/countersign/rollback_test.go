@@ -88,7 +88,7 @@ func TestDatabaseThatWasRolledBack(t *testing.T) {
 	})
 
 	refuse(t, cli.ExitInconclusive, "--yes", s.args("rollback", "accept")...) // nobody to ask
-	if out := succeed(t, s.args("rollback", "accept", "--yes")...); out != "default goes on from 1 receipt\n" {
+	if out := succeed(t, s.args("rollback", "accept", "--yes")...); out != "default continues from 1 receipt\n" {
 		t.Errorf("accepting says %q", out)
 	}
 	// What the audit had found of it is acknowledged together with it.

@@ -111,7 +111,6 @@ func (s *server) scheme() string {
 // serve answers requests until the process is told to stop. It then accepts no new
 // requests and returns when those in flight are answered.
 func (s *server) serve() error {
-
 	base := cmp.Or(s.publicURL, cli.ReachableURL(s.scheme(), s.listener.Addr().String()))
 	if err := s.command.NoteAddress(base); err != nil {
 		s.log.Warn("the server's address could not be stored: pass --url to countersign keys sign-in", "error", err)

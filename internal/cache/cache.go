@@ -1,19 +1,17 @@
-// Package cache is the memory of those who would otherwise read, decode or
-// verify the same thing again. It is bounded in bytes, and it forgets what has
-// not been used lately. It knows nothing of what it keeps: whether that still
-// holds is for its owner to say.
+// Package cache provides a cache of recently used values that is bounded in bytes.
+// Whether a cached value is still valid is up to the owner of the cache.
 package cache
 
 import "sync"
 
-// Cache keeps what was used lately: when the newer half is full, the older half
-// is forgotten, and what is used moves from the older to the newer. It may be
-// used by several goroutines.
+// Cache keeps recently used values in two halves. Values are added to the newer half, and
+// move there from the older one when they are used. When the newer half is full, the older
+// half is dropped and the newer becomes the older. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	mu           sync.Mutex
 	newer, older map[K]entry[V]
 	used         int // bytes in newer
-	room         int // bytes that newer may hold
+	room         int // bytes that newer may hold, unless a single value is larger
 }
 
 type entry[V any] struct {
@@ -21,15 +19,15 @@ type entry[V any] struct {
 	bytes int
 }
 
-// overhead is what an entry takes beside its value's bytes, roughly.
+// overhead is roughly how many bytes an entry takes besides its value.
 const overhead = 200
 
-// New makes a memory of about so many bytes.
+// New returns a cache of about the given number of bytes.
 func New[K comparable, V any](bytes int) *Cache[K, V] {
 	return &Cache[K, V]{newer: make(map[K]entry[V]), room: bytes / 2}
 }
 
-// Get finds what is kept under a key.
+// Get returns the value of a key.
 func (c *Cache[K, V]) Get(key K) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +41,7 @@ func (c *Cache[K, V]) Get(key K) (V, bool) {
 	return kept.value, ok
 }
 
-// Take finds what is kept under a key and forgets it.
+// Take removes a key and returns its value.
 func (c *Cache[K, V]) Take(key K) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +53,7 @@ func (c *Cache[K, V]) Take(key K) (V, bool) {
 	return kept.value, ok
 }
 
-// Put keeps a value of so many bytes under a key.
+// Put sets the value of a key. bytes is the size of the value.
 func (c *Cache[K, V]) Put(key K, value V, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +69,7 @@ func (c *Cache[K, V]) put(key K, kept entry[V]) {
 	c.used += kept.bytes
 }
 
-// Drop forgets a key.
+// Drop removes a key.
 func (c *Cache[K, V]) Drop(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +84,7 @@ func (c *Cache[K, V]) drop(key K) {
 	delete(c.older, key)
 }
 
-// Clear forgets everything.
+// Clear removes all keys.
 func (c *Cache[K, V]) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package problem is what the front ends share when they answer: the one table
-// of errors, and the ids that tie an answer to the log.
+// Package problem holds what the front ends share when they answer: the table of errors, the ids
+// that link an answer to the log, and how to discard a request's body.
 package problem
 
 import (
@@ -18,13 +18,13 @@ import (
 // ErrPanicked is the error of a request whose handler panicked. The log has the stack.
 var ErrPanicked = errors.New("the handler panicked")
 
-// Kind is how an error is answered.
+// Kind is the status and the title of the answer to an error.
 type Kind struct {
 	Status int
 	Title  string
 }
 
-// kinds is the one table of errors: every code that a caller can meet.
+// kinds lists every code that a caller can get.
 var kinds = map[fault.Code]Kind{
 	fault.CodeInvalidJSON:         {http.StatusBadRequest, "Invalid JSON"},
 	fault.CodeUnauthenticated:     {http.StatusUnauthorized, "Not authenticated"},
@@ -60,8 +60,8 @@ var kinds = map[fault.Code]Kind{
 
 var errInternal = fault.Errorf(fault.CodeInternal, "something went wrong in the service; the request id finds it in the log")
 
-// Of tells what a caller may see of an error, and how it is answered. What is not
-// meant for callers becomes internal.
+// Of returns what a caller may see of an error, and how it is answered. An error that is not meant
+// for callers becomes an internal one.
 func Of(err error) (*fault.Error, Kind) {
 	var shown *fault.Error
 	if errors.As(err, &shown) {
@@ -72,14 +72,13 @@ func Of(err error) (*fault.Error, Kind) {
 	return errInternal, kinds[fault.CodeInternal]
 }
 
-// RetryAfter tells a caller how many seconds to wait.
+// RetryAfter sets the header that tells a caller how many seconds to wait.
 func RetryAfter(header http.Header, wait time.Duration) {
 	header.Set("Retry-After", strconv.Itoa(max(int(math.Ceil(wait.Seconds())), 1)))
 }
 
-// Pause tells a caller how long to wait before a retry, where the answer to a code asks for one
-// and nothing else has said so. A store usually recovers by itself, but a rollback needs an
-// operator.
+// Pause sets Retry-After if the status of a code is 429 or 503 and the header is not set yet. A store
+// usually recovers by itself, but a rollback needs an operator.
 func Pause(header http.Header, code fault.Code) {
 	status := kinds[code].Status
 	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || header.Get("Retry-After") != "" {
@@ -92,20 +91,20 @@ func Pause(header http.Header, code fault.Code) {
 	RetryAfter(header, wait)
 }
 
-// IDs are request ids: a random start, then a count.
+// IDs generates request ids: a random part that all of them share, and a counter.
 type IDs struct {
 	prefix string
 	count  *atomic.Uint64
 }
 
-// NewIDs begins a series.
+// NewIDs returns a generator whose ids begin with prefix.
 func NewIDs(prefix string) IDs {
 	var random [6]byte
 	_, _ = rand.Read(random[:]) // never fails
 	return IDs{prefix: prefix + hex.EncodeToString(random[:]) + "_", count: new(atomic.Uint64)}
 }
 
-// Next is an id that none before it had.
+// Next returns a new id.
 func (ids IDs) Next() string {
 	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
 }

@@ -122,6 +122,6 @@ func (d *demo) audit(ctx context.Context, folder string, want int, colour, mark 
 
 func (d *demo) epilogue() {
 	d.beat(1)
-	fmt.Fprintf(d.out, "\n%s\n", d.paint(bold, "That was all of it: decided, signed, shared, and a forgery found out."))
-	d.tell("Next: countersign serve makes a store that stays.")
+	fmt.Fprintf(d.out, "\n%s\n", d.paint(bold, "That was all: actions decided, a receipt signed and shared, and a forgery detected."))
+	d.tell("Next: countersign serve, on a store that is kept.")
 }

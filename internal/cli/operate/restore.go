@@ -245,14 +245,14 @@ func (w *watchedReader) Read(b []byte) (int, error) {
 func (c *RestoreCommand) prepare(p *cli.Process, path string, heads *keyring.Heads, answer *RestoreAnswer) (err error) {
 	db, err := p.Databases.OpenSQLite(p.Ctx, path)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("%s is no backup of a database: %w", c.File, err))
+		return cli.Inconclusive(fmt.Errorf("%s is not a backup of a database: %w", c.File, err))
 	}
 	current, latest, err := db.SchemaVersion(p.Ctx)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%s is no backup of a database: %w", c.File, err)
+		err = fmt.Errorf("%s is not a backup of a database: %w", c.File, err)
 	case current == 0:
-		err = fmt.Errorf("%s is no backup of a countersign database: it has no schema", c.File)
+		err = fmt.Errorf("%s is not a backup of a countersign database: it has no schema", c.File)
 	case current > latest:
 		err = cli.CheckSchema(current, latest)
 	case current < latest:
@@ -358,7 +358,7 @@ func restoredText(org service.RestoredOrganization) string {
 	if org.Missing {
 		return fmt.Sprintf("%s is not in this ledger: %s and %s of its audit log are lost", name, cli.Count(org.ReceiptsLost, "acknowledged receipt"), cli.Count(org.ActsLost, "act"))
 	}
-	text := fmt.Sprintf("%s goes on from %s and %s", name, cli.Count(org.Receipts, "receipt"), cli.Count(org.Acts, "act"))
+	text := fmt.Sprintf("%s continues from %s and %s", name, cli.Count(org.Receipts, "receipt"), cli.Count(org.Acts, "act"))
 	if org.ReceiptsLost > 0 {
 		text += fmt.Sprintf("; acknowledged and not in this ledger: receipts %05d to %05d", org.Receipts+1, org.Receipts+org.ReceiptsLost)
 	}

@@ -97,13 +97,13 @@ func (c *rollbackAcceptCommand) print(p *cli.Process, accepted []verify.Rollback
 			continue
 		}
 		if rollback.Missing {
-			fmt.Fprintf(p.Out, "%s (%s) is not waited for any more\n", cli.Quoted(rollback.Organization, cli.MaxSlug), rollback.ID)
+			fmt.Fprintf(p.Out, "%s (%s) is no longer expected\n", cli.Quoted(rollback.Organization, cli.MaxSlug), rollback.ID)
 			continue
 		}
-		fmt.Fprintf(p.Out, "%s goes on from %s\n", cli.Quoted(rollback.Organization, cli.MaxSlug), cli.Count(rollback.Stored, "receipt"))
+		fmt.Fprintf(p.Out, "%s continues from %s\n", cli.Quoted(rollback.Organization, cli.MaxSlug), cli.Count(rollback.Stored, "receipt"))
 	}
 	for _, chain := range chains {
-		fmt.Fprintf(p.Out, "%s goes on without what was acknowledged of the chain %s\n", cli.Quoted(chain.Organization, cli.MaxSlug), chain.Chain)
+		fmt.Fprintf(p.Out, "%s continues without what was acknowledged of the chain %s\n", cli.Quoted(chain.Organization, cli.MaxSlug), chain.Chain)
 	}
 	return nil
 }

@@ -1,12 +1,12 @@
-// The page of an approval says when it was decided elsewhere. It asks every few
-// seconds, and only while somebody looks at it. Without this the server refuses
-// the second decision, and says so then.
+// Says on the page of an approval that it was decided elsewhere. It polls every few
+// seconds while the page is visible. Without this script, the server refuses the second
+// decision and says so.
 "use strict";
 
 const seconds = 3;
 const meanwhile = document.getElementById("meanwhile");
 const form = document.querySelector("form.decide");
-// Not the address bar's: a decision that was refused is shown at its own address.
+// Not the address of this page: a refused decision is shown at another address.
 const page = meanwhile.dataset.address.replace(/\/standing$/, "");
 let timer = 0;
 
@@ -53,11 +53,14 @@ const look = async () => {
     const answer = await fetch(meanwhile.dataset.address, { cache: "no-store", signal: AbortSignal.timeout(10000) });
     if (answer.status >= 400 && answer.status < 500 && answer.status !== 429) {
       stop();
-      tell("Whether this still waits is not known any more: your session may have ended.", link(page, "Reload the page"));
+      tell(
+        "This page can no longer tell whether the approval still waits: your session may have ended.",
+        link(page, "Reload the page"),
+      );
       return;
     }
     if (!answer.ok) {
-      return; // the server is asked again
+      return; // try again
     }
     now = await answer.json();
   } catch {
@@ -68,7 +71,7 @@ const look = async () => {
   }
   meanwhile.dataset.mark = now.mark;
   if (now.open) {
-    tell(now.says, link(page, "Show how it stands"));
+    tell(now.says, link(page, "Show the current state"));
   } else {
     settle(now);
   }
@@ -80,9 +83,9 @@ const begin = () => {
 
 begin();
 document.addEventListener("visibilitychange", look);
-// What this page decides itself was not decided elsewhere.
+// A decision on this page is not one made elsewhere.
 form?.addEventListener("submit", stop);
-// A page that the browser kept shows what stood when it was left.
+// A page from the browser's cache shows the state when it was left.
 window.addEventListener("pageshow", (event) => {
   if (event.persisted) {
     begin();

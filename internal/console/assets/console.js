@@ -1,10 +1,10 @@
-// Small things that every page has: times of the reader's own zone, buttons that
-// copy, and a navigation that shows where it stands. The pages work without them.
+// Improves every page: it shows times in the reader's time zone, adds buttons to copy, and
+// scrolls the navigation to the current page. The pages work without it.
 "use strict";
 
 const two = (n) => String(n).padStart(2, "0");
 
-// The zone is said in numbers: its short names are not the same in every browser.
+// The time zone is shown as an offset, because its short name differs between browsers.
 const offset = (minutes) => {
   if (minutes === 0) {
     return "UTC";
@@ -16,7 +16,7 @@ const offset = (minutes) => {
 
 const showLocal = (element) => {
   const at = new Date(element.dateTime);
-  // An altered record may hold anything; that stays as it is.
+  // A forged record may contain anything. What is not a time stays as it is.
   if (!/^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(element.dateTime) || Number.isNaN(at.getTime())) {
     return;
   }
@@ -26,8 +26,8 @@ const showLocal = (element) => {
   element.textContent = `${day} ${clock} ${offset(-at.getTimezoneOffset())}`;
 };
 
-// A browser gives its clipboard only to pages over TLS. For others there is what
-// the person has selected.
+// Browsers offer the clipboard only to pages over TLS. On others, the text is selected and
+// copied.
 const copy = async (element) => {
   if (navigator.clipboard) {
     await navigator.clipboard.writeText(element.textContent);

@@ -1,6 +1,5 @@
-// The list of approvals keeps itself up to date, but never under the hands of
-// someone who is using it. In a tab that nobody looks at it does so more rarely:
-// there the title counts what waits.
+// Reloads the list of approvals periodically, but not while somebody is using it. In a
+// hidden tab it reloads less often, to update the number in the title.
 "use strict";
 
 const seconds = 10;

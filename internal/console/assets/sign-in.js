@@ -1,7 +1,6 @@
-// A sign-in link carries its token behind the #, which no browser sends to a
-// server. This moves it into the form and out of the address bar and the
-// history. Using it is left to the person: whatever opens links on their behalf
-// presses no button.
+// The token of a sign-in link is in the fragment, which browsers do not send. This moves it
+// into the form, and removes it from the address bar and the history. The person still has to
+// press the button, because programs that open links on their behalf do not.
 "use strict";
 
 const takeLink = () => {
@@ -17,5 +16,5 @@ const takeLink = () => {
 };
 
 takeLink();
-// A link opened in a tab that shows this page already changes only the hash.
+// A link that is opened in a tab with this page changes only the fragment.
 window.addEventListener("hashchange", takeLink);
