@@ -1,19 +1,20 @@
 package cli
 
 import (
-	"countersign/internal/ledger"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"countersign/internal/ledger"
 )
 
 // ParseBaseURL checks the URL of a server and returns it without a trailing slash.
 func ParseBaseURL(flag, text string) (string, error) {
 	base, err := url.Parse(text)
-	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") || base.User != nil || strings.ContainsAny(text, "?#") {
 		return "", fmt.Errorf("%s must have the form https://host", flag)
 	}
 	return strings.TrimRight(text, "/"), nil
