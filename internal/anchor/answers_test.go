@@ -116,7 +116,7 @@ func TestAuthorityOutOfReach(t *testing.T) {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // far beyond the timeout of the request
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute)) // far beyond the timeout of the request
 		_, _ = conn.Read(make([]byte, 1))
 	}))
 	t.Cleanup(switching.Close)
@@ -128,7 +128,7 @@ func TestAuthorityOutOfReach(t *testing.T) {
 			t.Errorf("%s: got %v, want it unavailable", name, err)
 		}
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s, far beyond the timeouts", took)
 	}
 	ended, end := context.WithCancel(t.Context())

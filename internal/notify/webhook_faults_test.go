@@ -103,7 +103,7 @@ func TestASwitchOfProtocolsHoldsUpNobody(t *testing.T) {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // far beyond the timeout of the attempt
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute)) // far beyond the timeout of the attempt
 		_, _ = conn.Read(make([]byte, 1))
 	})
 	w := newWebhooks(newDialer(true), nil, time.Second)
@@ -113,7 +113,7 @@ func TestASwitchOfProtocolsHoldsUpNobody(t *testing.T) {
 	if status != http.StatusSwitchingProtocols || err == nil || Permanent(err) || ClassOf(err) != ClassStatus {
 		t.Errorf("%d, %v", status, err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s, far beyond the timeout", took)
 	}
 }
