@@ -54,8 +54,9 @@ func (s *recordService) Events(ctx context.Context, caller *Caller, chain ledger
 // readEvents reads a page of events: at most limit, and none after the payloads have reached
 // PageBytes. more reports that others may follow the last one.
 func (s *recordService) readEvents(ctx context.Context, org ledger.OrgID, chain ledger.ChainID, after int64, limit int) (views []*EventView, more bool, err error) {
-	// Payloads are usually small but can be large, so the first read is small.
-	for bytes, size := 0, 4; len(views) < limit; size *= 4 {
+	// Payloads are usually small but can be as large as a request, so the first read is small, and
+	// none is large.
+	for bytes, size := 0, 4; len(views) < limit; size = min(4*size, 32) {
 		page, err := s.store.Events(ctx, chain, after, min(size, limit-len(views)))
 		if err != nil {
 			return nil, false, err
