@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 
@@ -115,7 +114,11 @@ func showChain(v *visit) error {
 		return err
 	}
 	if chain.State.Status.Sealed() {
-		if page.Receipt, err = v.receiptOf(caller, chain.ID); err != nil {
+		stored, err := v.console.service.ReceiptOfChain(v.r.Context(), caller, chain.ID)
+		if err != nil {
+			return err
+		}
+		if page.Receipt, err = v.receiptView(caller, stored); err != nil {
 			return err
 		}
 	}
@@ -175,18 +178,4 @@ func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 		page.Next = here + "?after=" + strconv.FormatInt(shown[n-1].Sequence, 10) + "#events"
 	}
 	return nil
-}
-
-// receiptOf returns the receipt of a sealed chain. A missing receipt is reported as tampering, not as a
-// missing page.
-func (v *visit) receiptOf(caller *service.Caller, id ledger.ChainID) (*receiptView, error) {
-	stored, err := v.console.service.ReceiptOfChain(v.r.Context(), caller, id)
-	if codeOf(err) == fault.CodeNotFound {
-		return nil, fmt.Errorf("sealed chain without receipt: %w",
-			fault.Errorf(fault.CodeEvidenceTampered, "this chain is sealed, but its receipt is missing; run countersign audit"))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return v.receiptView(caller, stored)
 }
