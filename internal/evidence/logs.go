@@ -224,11 +224,14 @@ func (s *Store) historyTo(ctx context.Context, org ledger.OrgID, m *logMemory, e
 	case missing <= 0: // acts committed here while the end was read are compared next time
 		return history, nil
 	}
-	acts, err := s.port.Acts(ctx, org, end.Count+1, int(missing))
+	acts, err := s.port.Acts(ctx, org, end.Count+1, int(missing)+1) // with the last that is known
 	if err != nil {
 		return nil, err
 	}
 	slices.Reverse(acts)
+	if forks(acts, at) && at != known { // only the whole log shows whether it leads to the known end
+		return s.replay(ctx, org, m, end, known)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if history != m.history || history.End() != at { // another goroutine was first
@@ -240,13 +243,27 @@ func (s *Store) historyTo(ctx context.Context, org ledger.OrgID, m *logMemory, e
 	return history, nil
 }
 
-// extend appends acts that were read to the history. The caller holds m.mu.
+// forks reports whether acts, which were read from a history's last act on, start with another one:
+// the log was put back and continued, and may be longer than it was.
+func forks(acts []*ledger.StoredAct, last ledger.LogEnd) bool {
+	return len(acts) > 0 && acts[0].Sequence == last.Count && acts[0].Hash() != last.Last
+}
+
+// extend appends acts that were read to the history. They start with its last act. The caller holds
+// m.mu.
 func (m *logMemory) extend(acts []*ledger.StoredAct, end *ledger.ActLog, known ledger.LogEnd) error {
 	for _, act := range acts {
 		if act.Sequence == known.Count && act.Hash() != known.Last {
 			m.behind = true
 			return ErrRolledBack
 		}
+	}
+	last := m.history.End()
+	if forks(acts, last) {
+		return ErrRolledBack // unless it was accepted, which catchUp finds out
+	}
+	if len(acts) > 0 && acts[0].Sequence == last.Count {
+		acts = acts[1:]
 	}
 	if err := m.history.Extend(acts, end.End()); err != nil {
 		m.fault = errors.Join(errLog, err)
@@ -426,7 +443,7 @@ func (s *Store) verifyLog(loaded *store.Loaded, org *ledger.Organization, known 
 		return errLog
 	}
 	if missing := end.Count - m.history.End().Count; missing > 0 {
-		acts, err := loaded.ActsAfter(org.ID, m.history.End().Count, int(min(missing, 1<<20)))
+		acts, err := loaded.ActsAfter(org.ID, m.history.End().Count-1, int(min(missing, 1<<20))+1)
 		if err != nil {
 			return err
 		}
