@@ -121,7 +121,7 @@ func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 		Matched:       r.matchedRules(),
 		Reserved: Reservation{
 			Facts: Facts{
-				Categories:      r.Texts("categories", maxListed, maxName),
+				Categories:      r.Texts("categories", maxCount, maxName),
 				Amount:          r.exactMoney("amount_usd"),
 				ExternalDomains: r.Texts("external_domains", maxCount, maxDomain),
 				RecordsModified: r.Int("records_modified", 0, maxCount),

@@ -133,7 +133,7 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 			SentHMAC:        r.Text("sent_hmac", maxName),
 			FoundSHA256:     r.Text("found_sha256", maxName),
 			Facts: Facts{
-				Categories:      r.Texts("categories", maxListed, maxName),
+				Categories:      r.Texts("categories", maxCount, maxName),
 				Amount:          r.money("amount_usd"),
 				ExternalDomains: r.Texts("external_domains", maxCount, maxDomain),
 				RecordsModified: r.Int("records_modified", 0, maxCount),

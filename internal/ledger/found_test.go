@@ -224,3 +224,44 @@ func refusedFields(err error) string {
 	}
 	return strings.Join(named, " ")
 }
+
+// The largest lists that a request may name can be read back, together with what the service adds
+// to them: an event, or the approval that it asks for, that could not would look tampered with.
+func TestTheLongestListsAreReadBack(t *testing.T) {
+	t.Parallel()
+	names := func(n int, pattern string) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = `"` + strings.ReplaceAll(pattern, "%", strconv.Itoa(i)) + `"`
+		}
+		return "[" + strings.Join(list, ",") + "]"
+	}
+	action, err := parseAction(`{"agent_name":"a","action_type":"tool_call","action_name":"pay_and_update",
+		"payload":{"amount_usd":9000,"record_count":3,"model":"m","input_tokens":1,"urls":` + names(maxFoundDomains, "https://ας%.example/") + `},
+		"found":{"amount_usd":9000,"categories":` + names(maxListed, "own_%") + `,"external_domains":` + names(maxFoundDomains, "ες%.example") + `}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(action.Facts.Categories); n != maxListed+4 {
+		t.Errorf("it has %d categories, want those of the client and the four of the service", n)
+	}
+	if n := len(action.Facts.DomainForms()); n != 8*maxFoundDomains {
+		t.Errorf("rules see %d domains: the bound of package policy is %d", n, 8*maxFoundDomains)
+	}
+	p := newBook(t).open("")
+	recorded := p.state.Record(plainly(p.chain, action, firstMoment, [10]byte{1}))
+	event, err := DecodeEvent(recorded.Stored.Body)
+	if err != nil {
+		t.Fatalf("the event: %v", err)
+	}
+	if diff := cmp.Diff(action.Facts.Categories, event.Action.Facts.Categories); diff != "" {
+		t.Errorf("categories of the event (-sent +read):\n%s", diff)
+	}
+	if recorded.Approval == nil {
+		t.Fatalf("it is decided %s", recorded.Event.Decision.Outcome)
+	}
+	body, mac := recorded.Approval.Encode(keyRing)
+	if _, err := DecodeApproval(body, mac, keyRing, p.chain.Org); err != nil {
+		t.Errorf("the approval: %v", err)
+	}
+}
