@@ -4,7 +4,7 @@ import "countersign/internal/canon"
 
 // Input is what conditions can read: the action, the chain before the action, and the organization.
 // The caller has bounded it: a request has at most 1 MiB, a name 256 characters, an action 1,000
-// categories.
+// categories of the client, and 800 domains.
 type Input struct {
 	AgentName, ParentAgentName string
 	ActionType, ActionName     string

@@ -45,8 +45,9 @@ const (
 	maxMatched = 4 << 10
 	// maxSteps bounds the regular expressions of a set. Matching one instruction against one
 	// character is a step. The most expensive steps take 8 ns, and 25 ns on a busy machine, so a
-	// write waits at most 50 ms for them, all rules together. The cost model cannot bound this,
-	// because it knows the length of a pattern but not what its repetitions expand to.
+	// write waits at most 50 ms for them, all rules together; longer for patterns in a loop over
+	// more domains than usual. The cost model cannot bound this, because it knows the length of a
+	// pattern but not what its repetitions expand to.
 	maxSteps = 2_000_000
 
 	// Sizes for estimates. They refuse nothing at run time: with a larger payload a rule only
@@ -56,8 +57,8 @@ const (
 	usualEntries = 1000 // of a list or an object in payload and metadata
 
 	// The maximum sizes of an Input.
-	maxLabel      = 256 // characters of a name, an environment, a category, a domain
-	maxCategories = 1000
-	maxDomains    = 100     // classification cuts the list
+	maxLabel      = 256     // characters of a name, an environment, a category, a domain
+	maxCategories = 1000    // and the service's own four, which make no difference
+	maxDomains    = 800     // 100 that the service finds and 100 of the client, each with two names in two forms
 	maxInput      = 1 << 20 // bytes of the request, and so of anything in it
 )

@@ -160,6 +160,28 @@ func TestMatchStopsRulesThatCostTooMuch(t *testing.T) {
 	}
 }
 
+// A rule costs at most its limit for the longest lists that an action can have. A hundred domains
+// are usual, and with what the client found and their other forms there may be eight times as many.
+func TestLoopsOverTheLongestLists(t *testing.T) {
+	t.Parallel()
+	in := &Input{}
+	for i := range 1004 {
+		in.Categories = append(in.Categories, fmt.Sprint("category_", i))
+	}
+	for i := range 800 {
+		in.ExternalDomains = append(in.ExternalDomains, fmt.Sprint("domain", i, ".example"))
+	}
+	for _, when := range []string{
+		"action.external_domains.all(d, size(d) > chain.total_actions)",
+		"action.categories.all(c, size(c) > chain.total_actions)",
+	} {
+		hits := matchAll(parse(t, when), in)
+		if len(hits) != 1 || hits[0].Failed == nil || hits[0].Failed.Error() != "its condition costs more than 1000 units on this action" {
+			t.Errorf("%s: got %+v", when, hits)
+		}
+	}
+}
+
 // A policy set can be matched from many goroutines at once.
 //
 //countersign:race

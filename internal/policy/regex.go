@@ -2,6 +2,7 @@ package policy
 
 import (
 	"regexp"
+	"slices"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -72,6 +73,15 @@ type stepEstimator struct {
 	estimator
 	price uint64
 	found bool
+}
+
+// EstimateSize implements cost.Estimator. It assumes the usual number of domains, because with more
+// it would refuse sets that are in force.
+func (s *stepEstimator) EstimateSize(node cost.AstNode) *cost.SizeEstimate {
+	if slices.Equal(node.Path(), []string{actionVariable.name, domainsName}) {
+		return &cost.SizeEstimate{Max: usualList}
+	}
+	return s.estimator.EstimateSize(node)
 }
 
 // EstimateCallCost implements cost.Estimator.

@@ -23,6 +23,8 @@ type field struct {
 	sizes sizes
 }
 
+const domainsName = "external_domains"
+
 // The variables, in the order of the documentation.
 var (
 	actionVariable = newVariable("action",
@@ -35,7 +37,7 @@ var (
 		texts("categories", maxCategories, func(in *Input) []string { return in.Categories }),
 		double("amount_usd", func(in *Input) float64 { return in.AmountUSD }),
 		field{name: "has_amount", typed: types.BoolType, load: func(in *Input) ref.Val { return types.Bool(in.HasAmount) }},
-		texts("external_domains", maxDomains, func(in *Input) []string { return in.ExternalDomains }),
+		texts(domainsName, maxDomains, func(in *Input) []string { return in.ExternalDomains }),
 		integer("records_modified", func(in *Input) int64 { return in.RecordsModified }),
 	)
 	chainVariable = newVariable("chain",
