@@ -101,7 +101,9 @@ type Signer struct {
 
 	rebuildMu sync.Mutex // guards the fields below; a round locks it while it holds mu
 	rebuilds  map[ledger.OrgID]rebuild
-	rechecks  map[ledger.OrgID]bool // the logs to be loaded again, without a rebuild
+	// rechecks are the logs to be loaded again, without a rebuild. The value is true until a round
+	// begins with it.
+	rechecks map[ledger.OrgID]bool
 }
 
 // rebuild says whether the rebuild of a log's tiles was requested, and when it may begin.
@@ -505,12 +507,12 @@ func (l *Signer) Recheck(org ledger.OrgID) {
 	wakeUp(l.sealed.wake)
 }
 
-// toLoad lists the logs to be loaded again now.
+// toLoad lists the logs to be loaded again now. A round calls it before it loads any.
 func (l *Signer) toLoad() (orgs []ledger.OrgID) {
 	l.rebuildMu.Lock()
 	defer l.rebuildMu.Unlock()
 	for org := range l.rechecks {
-		orgs = append(orgs, org)
+		orgs, l.rechecks[org] = append(orgs, org), false
 	}
 	for org, r := range l.rebuilds {
 		if r.due(l.now()) {
@@ -529,10 +531,12 @@ func (l *Signer) toRebuild(org ledger.OrgID) bool {
 	return l.rebuilds[org].due(l.now())
 }
 
-// loaded ends what was requested of a log, which is as it must be.
+// loaded ends what was requested of a log before this round, because the log is as it must be.
 func (l *Signer) loaded(log *signedLog) {
 	l.rebuildMu.Lock()
-	delete(l.rechecks, log.record.Org)
+	if !l.rechecks[log.record.Org] {
+		delete(l.rechecks, log.record.Org)
+	}
 	l.rebuildMu.Unlock()
 	if log.rebuilding {
 		log.rebuilding = false
