@@ -67,6 +67,7 @@ type chainVerdict struct {
 	made   ledger.Time // when this verdict was made; later than at if it repeats a stored check
 	full   bool        // the events and approvals were checked
 	large  bool        // the chain is too large for a bounded check
+	old    bool        // it was not made again, because too many other checks are running
 }
 
 // chainUnknown returns the verdict on a chain that was not checked.
@@ -89,7 +90,9 @@ func (r *Receipts) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in
 			release, err := r.full.acquire(ctx)
 			switch {
 			case errors.Is(err, ErrBusy) && known != nil:
-				return known, nil
+				old := *known
+				old.old = true
+				return &old, nil
 			case err != nil:
 				return nil, err
 			}

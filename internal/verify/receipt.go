@@ -218,7 +218,7 @@ func (r *Receipts) Verify(ctx context.Context, receipt *store.PlacedReceipt, eff
 }
 
 // Check returns the short verdict on a receipt in its context. Full is false if the events were not
-// checked.
+// checked for it: the verdict does not say when they were.
 func (r *Receipts) Check(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.ReceiptCheck, error) {
 	run := &verification{receipts: r, receipt: receipt, effort: effort}
 	if err := run.run(ctx); err != nil && !errors.Is(err, ErrBusy) {
@@ -226,7 +226,7 @@ func (r *Receipts) Check(ctx context.Context, receipt *store.PlacedReceipt, effo
 	}
 	in := r.Inspect(&receipt.NamedReceipt)
 	check := in.Check(receipt.StoredReceipt)
-	check.Full = run.chain != nil && run.chain.full && !run.chain.large // a stored result is not a full check
+	check.Full = run.chain != nil && run.chain.full && !run.chain.large && !run.chain.old // an earlier result is not a full check
 	if failed := firstFailure(run.checks); failed != nil {
 		check.Valid, check.Failed = false, failed.Name
 	}
