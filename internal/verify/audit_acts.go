@@ -15,11 +15,11 @@ import (
 
 // inspectActs walks the audit log. It checks the log's end against the current organization, and
 // the policy sets and anchors against the acts that made them. An act may be appended between the
-// reads, so a difference counts only if the log has not grown.
+// reads, so a difference counts only if the log has not grown. A log that is too long is not walked.
 func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 	for {
 		end, err := a.actLog(ctx)
-		if err != nil {
+		if err != nil || a.tooLong(end) {
 			return nil, err
 		}
 		walked, fault, err := a.walkActs(ctx)
@@ -67,6 +67,12 @@ func (a *audit) actLog(ctx context.Context) (*ledger.ActLog, error) {
 		return nil, nil
 	}
 	return end, err
+}
+
+// tooLong reports whether an audit log has more acts than this check reads. An end that is not
+// authentic says nothing: as many acts are then read as the limit allows.
+func (a *audit) tooLong(end *ledger.ActLog) bool {
+	return a.maxActs > 0 && end != nil && end.Count > a.maxActs && end.Authentic(a.keys)
 }
 
 // walkedActs is what the log says, in particular about policy sets and anchors.

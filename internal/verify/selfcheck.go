@@ -77,7 +77,7 @@ func (c *check) run(ctx context.Context) (done bool, err error) {
 	c.start, c.until = c.CheckProgress, c.now().Add(checkTimeout)
 	if c.start == (CheckProgress{From: 1}) {
 		// This comes first, because storing a finding of this round may restore a deleted row.
-		if err := c.inspectEach(ctx, c.boundedFindings); err != nil {
+		if err := c.inspectEach(ctx, c.inspectFindings); err != nil {
 			return false, err
 		}
 	}
@@ -328,8 +328,7 @@ func (c *check) inspectEach(ctx context.Context, inspections ...func(context.Con
 	return nil
 }
 
-// boundedLog walks the audit log unless it is too long. Its length comes from its authentic end; an
-// end that is not authentic is itself a break.
+// boundedLog walks the audit log unless its end is not authentic, which is itself a break.
 func (c *check) boundedLog(ctx context.Context) (*ledger.Break, error) {
 	log, err := c.actLog(ctx)
 	switch {
@@ -337,20 +336,8 @@ func (c *check) boundedLog(ctx context.Context) (*ledger.Break, error) {
 		return nil, err
 	case log != nil && !log.Authentic(c.keys):
 		return &ledger.Break{Check: ledger.CheckAuditLog, Detail: "the audit log's end fails its authenticator"}, nil
-	case log != nil && log.Count > maxActs:
-		return nil, nil
 	}
 	return c.inspectActs(ctx)
-}
-
-// boundedFindings is inspectFindings unless the log is known to be too long. If its end is not
-// authentic, as many acts are read as the limit allows.
-func (c *check) boundedFindings(ctx context.Context) (*ledger.Break, error) {
-	log, err := c.actLog(ctx)
-	if err != nil || log != nil && log.Count > maxActs && log.Authentic(c.keys) {
-		return nil, err
-	}
-	return c.inspectFindings(ctx)
 }
 
 func (c *check) reportFinding(ctx context.Context, found *ledger.Break) error {
