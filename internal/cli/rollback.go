@@ -30,6 +30,8 @@ func RollbackText(r verify.Rollback) string {
 		return fmt.Sprintf("%s has %s, and the heads file does not know which were acknowledged", Quoted(r.Organization, MaxSlug), Count(r.Stored, "receipt"))
 	case r.Missing:
 		return fmt.Sprintf("of %s (%s) %s, but the database does not contain that organization", Quoted(r.Organization, MaxSlug), r.ID, acknowledged(r.Acknowledged))
+	case r.OnlyActs() && r.ActsAcknowledged <= r.ActsStored:
+		return fmt.Sprintf("the audit log of %s has %s, but not those that were acknowledged", Quoted(r.Organization, MaxSlug), Count(r.ActsStored, "act"))
 	case r.OnlyActs():
 		return fmt.Sprintf("of %s %s were acknowledged, but its audit log in the database has only %d", Quoted(r.Organization, MaxSlug), Count(r.ActsAcknowledged, "act"), r.ActsStored)
 	case r.Acknowledged == r.Stored:

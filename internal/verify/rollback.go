@@ -167,13 +167,13 @@ type Rollback struct {
 	// OtherLedger says that the watch belongs to another ledger than the stored one, whose id is
 	// then ID. It concerns all organizations and names none.
 	OtherLedger bool `json:"other_ledger"`
+
+	onlyActs bool
 }
 
 // OnlyActs reports whether only the audit log differs: the receipts are those that were
 // acknowledged, or none was.
-func (r *Rollback) OnlyActs() bool {
-	return (r.Acknowledged == 0 || r.Acknowledged == r.Stored) && r.ActsAcknowledged != r.ActsStored
-}
+func (r *Rollback) OnlyActs() bool { return r.onlyActs }
 
 // Rollbacks returns the organizations whose ledger is not the one that this server has issued
 // receipts for. While an organization is missing, no receipts are sealed for any. With an error, the
@@ -270,6 +270,7 @@ func (h *Heads) compare(ctx context.Context, org *ledger.Organization, seen keyr
 	}
 	return &Rollback{
 		Organization: org.Slug, ID: org.ID.UUID, Acknowledged: max(seen.Count, signed), Stored: head.Count, ActsAcknowledged: known.Count, ActsStored: end.Count,
+		onlyActs: !other && !shorter,
 	}, nil
 }
 
