@@ -59,7 +59,10 @@ func (v *approvalVerification) run(ctx context.Context) error {
 	v.check(checkRecord, "")
 	r.Approval, r.CreatedAt = approval, &approval.RequestedAt
 	r.Undecided = approval.Status.Open() // a lapsed approval counts as undecided until the timeout is recorded
-	r.Chain = v.approvals.authenticChain(ctx, approval.Chain)
+	var err error
+	if r.Chain, err = v.approvals.authenticChain(ctx, approval.Chain); err != nil {
+		return err
+	}
 	if err := v.payload(ctx, approval); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/google/uuid"
@@ -52,15 +53,15 @@ func (r *reader) readChain(record *store.ChainRecord) (chain *ledger.Chain, stat
 	return chain, state, ""
 }
 
-// authenticChain returns the chain to name in a result, or nil if it is not authentic.
-func (r *reader) authenticChain(ctx context.Context, id ledger.ChainID) *ledger.Chain {
+// authenticChain returns the chain to name in a result, or nil if it is missing or not authentic.
+func (r *reader) authenticChain(ctx context.Context, id ledger.ChainID) (*ledger.Chain, error) {
 	record, err := r.store.Chain(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	chain, _, fault := r.readChain(record)
-	if fault != "" {
-		return nil
-	}
-	return chain
+	chain, _, _ := r.readChain(record)
+	return chain, nil
 }

@@ -201,7 +201,9 @@ func (r *Receipts) Verify(ctx context.Context, receipt *store.PlacedReceipt, eff
 	}
 	v := r.newVerification(ledger.ArtifactReceipt, receipt.ID.UUID)
 	if effort == InFull { // public checks reveal none of it
-		r.describe(ctx, v, receipt)
+		if err := r.describe(ctx, v, receipt); err != nil {
+			return nil, err
+		}
 	}
 	v.Checks = run.checks
 	v.Integrity = finding(run.checks, ledger.CheckSignature, ledger.CheckColumns)
@@ -234,17 +236,18 @@ func (r *Receipts) Check(ctx context.Context, receipt *store.PlacedReceipt, effo
 }
 
 // describe adds what a receipt is about, if its signature is valid.
-func (r *Receipts) describe(ctx context.Context, v *ledger.Verification, receipt *store.PlacedReceipt) {
+func (r *Receipts) describe(ctx context.Context, v *ledger.Verification, receipt *store.PlacedReceipt) (err error) {
 	in := r.sound.inspect(receipt.StoredReceipt, receipt.Slug, r.keys)
 	shown := in.Check(receipt.StoredReceipt)
 	if !shown.Valid {
-		return
+		return nil
 	}
 	v.ReceiptNumber, v.GeneratedAt = shown.Number, shown.GeneratedAt
 	if at, err := ledger.ParseTime(shown.GeneratedAt); err == nil {
 		v.CreatedAt = &at
 	}
-	v.Chain = r.authenticChain(ctx, receipt.Chain)
+	v.Chain, err = r.authenticChain(ctx, receipt.Chain)
+	return err
 }
 
 // finding combines checks: one failure makes the result invalid.
