@@ -119,7 +119,7 @@ func (s *Store) refreshOutside(org ledger.OrgID, m *logMemory) {
 	defer m.mu.Unlock()
 	switch {
 	case now == m.outside:
-	case now.Count < m.outside.Count:
+	case now.Count <= m.outside.Count: // a log that is known only grows
 		m.reset(now, now)
 	default:
 		m.outside = now

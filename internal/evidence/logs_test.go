@@ -188,3 +188,28 @@ func TestLogsThatWereAccepted(t *testing.T) {
 		})
 	}
 }
+
+// An operator's acceptance counts also if this server had followed the log further than it was
+// recorded outside the database, and the accepted log is as long as that record.
+func TestAcceptedLogAsLongAsTheRecordOfAnother(t *testing.T) {
+	t.Parallel()
+	db := newStoredLog(t, 4)
+	backup := db.copied()
+	db.enter(t, 2, "lost")
+	recorded := db.end.End()
+	s := New(db, oneKey{})
+	s.Remembered = func(ledger.OrgID) ledger.LogEnd { return recorded }
+	db.enter(t, 2, "another replica")
+	if err := s.CheckLog(t.Context(), db.org.ID); err != nil {
+		t.Fatal(err)
+	}
+	*db = *backup
+	db.enter(t, 2, "accepting")
+	recorded = db.end.End()
+	if failures, err := s.FollowLogs(t.Context()); err != nil || len(failures) > 0 {
+		t.Errorf("following the accepted log: %v, %v", failures, err)
+	}
+	if rolledBack, tampered := behind(t, s, db.org.ID); rolledBack || tampered {
+		t.Errorf("the accepted log is refused: rolled back %t, tampered %t", rolledBack, tampered)
+	}
+}
