@@ -12,7 +12,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, interrupt
 from office import Office
-from scripted_agents import QUESTION, Marks, agent, agent_with, approving
+from scripted_agents import (
+    QUESTION,
+    Marks,
+    agent,
+    agent_with,
+    approving,
+    approving_after_denial,
+)
 
 import countersign
 from countersign.adapters.langgraph import govern
@@ -89,6 +96,48 @@ def test_a_denial_within_a_tool_is_its_failure(office: Office) -> None:
     with pytest.raises(countersign.ActionDeniedError):
         govern(agent_with(outer), "denied within").invoke(QUESTION)
     assert outcomes(office, "denied within") == [("failed", "ActionDeniedError"), None]
+
+
+@both
+def test_a_tool_that_is_allowed_after_a_denial_has_failed(
+    office: Office, call: Call, request: pytest.FixtureRequest
+) -> None:
+    """A tool that was released after the run had been denied is not carried out, and its record
+    says so."""
+    name, marks = request.node.name, Marks()
+    graph = govern(agent(marks, ["asked_tool", "denied_tool"]), name)
+    with pytest.raises(countersign.ActionDeniedError):
+        approving_after_denial(office, lambda: call(graph, QUESTION))
+    assert marks == []
+    told = outcomes(office, name)
+    assert len(told) == 2
+    assert ("failed", "ActionDeniedError") in told
+    assert None in told
+
+
+def test_a_tool_whose_arguments_changed_has_failed(office: Office) -> None:
+    """A tool that was released for other arguments is not carried out, and its record says so."""
+    from langchain_core.tools import tool
+
+    given = {"items": ["a"]}
+    marks = []
+
+    @tool
+    def asked_order(items: list[str]) -> str:
+        """Orders things."""
+        marks.append(items)
+        return "ordered"
+
+    graph = govern(graph_of(lambda state: asked_order.invoke(given) and {}).compile(), "changed")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(graph.invoke, QUESTION)
+        office.waiting()
+        given["items"].append("b")
+        office.decide("approve")
+        with pytest.raises(countersign.PolicyViolationError):
+            running.result(60)
+    assert marks == []
+    assert outcomes(office, "changed") == [("failed", "PolicyViolationError")]
 
 
 @both

@@ -126,12 +126,15 @@ class Run(ChainScope):
             content = Content(step.payload)
             try:
                 decided = blocking(self._record, step, content)
-                if self._may_have_run(step, decided):
+                if may_have_run := self._may_have_run(step, decided):
                     self.outcomes.report_unknown(decided)
             except BaseException as error:
                 self._fail(step.key, decision, error)
             else:
-                self._resolve(step, decision, decided, content)
+                refusal = self._resolve(step, decision, decided, content)
+                if refusal is not None and step.has_body and not may_have_run:
+                    self.outcomes.begin(decided)
+                    self.outcomes.end(decided, ending_of(refusal))
         return self._result(step, decision)
 
     async def record_async(self, step: Step) -> PolicyDecision:
@@ -150,12 +153,15 @@ class Run(ChainScope):
                 decided = await self.chain.record_agent_action(
                     *step._given(content), **step._named()
                 )
-                if self._may_have_run(step, decided):
+                if may_have_run := self._may_have_run(step, decided):
                     await self.outcomes.report_unknown_async(decided)
             except BaseException as error:
                 self._fail(step.key, decision, error)
             else:
-                self._resolve(step, decision, decided, content)
+                refusal = self._resolve(step, decision, decided, content)
+                if refusal is not None and step.has_body and not may_have_run:
+                    self.outcomes.begin(decided)
+                    await self.outcomes.end_async(decided, ending_of(refusal))
         return self._result(step, decision)
 
     @contextmanager
@@ -245,14 +251,20 @@ class Run(ChainScope):
         decision: Future[PolicyDecision],
         decided: PolicyDecision,
         content: Content,
-    ) -> None:
+    ) -> Exception | None:
+        """Let the step be carried out. Returns the error if it must not be, although it was
+        allowed."""
+        refusal: Exception | None = None
         if self.denial is not None:
             # Another branch was denied while this one waited.
-            decision.set_exception(self.denial)
+            refusal = self.denial
         elif content.read_again() != content.value:
-            decision.set_exception(arguments_changed(step.action_name, decided))
-        else:
+            refusal = arguments_changed(step.action_name, decided)
+        if refusal is None:
             decision.set_result(decided)
+        else:
+            decision.set_exception(refusal)
+        return refusal
 
     def _fail(
         self, key: str | None, decision: Future[PolicyDecision], error: BaseException
