@@ -15,6 +15,7 @@ from countersign import _client, _scope
 from countersign._session import Session
 from countersign.testing import FakeService, example_api_key
 from scripted import ScriptedService
+from server import Server
 
 # Python 3.12 and later warn of what this is about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -111,3 +112,21 @@ def test_a_child_that_leaves_does_not_complete_its_parents_chain() -> None:
             chain.record_agent_action_sync(*SAFE)
         assert [kept["status"] for kept in service.chains] == ["completed"]
         assert len(service.events) == 2
+
+
+def test_a_chain_that_is_entered_in_the_child_is_the_childs(server: Server) -> None:
+    """A worker may enter a chain that was made before it was forked: governed calls are recorded
+    in it, and leaving completes it."""
+    chain = countersign.Chain("made before the fork", config=server.config())
+
+    @countersign.governed
+    def look_up(n: int) -> str:
+        return "found"
+
+    def act() -> str:
+        with chain:
+            found = look_up(7)
+        assert chain.receipt is not None
+        return f"{found}, {chain.receipt['total_actions']} recorded"
+
+    assert in_child(act) == "found, 1 recorded"

@@ -93,7 +93,7 @@ class Chain:
         self._opening = opening
         self._session: Session | None = None
         self._closed = False
-        self._scope = ChainScope(self)
+        self._scope: ChainScope
         self._previous_scope: Scope | None = None  # restored on leaving
 
     def __repr__(self) -> str:
@@ -355,6 +355,8 @@ class Chain:
         if self._session is not None:
             raise RuntimeError("a chain can be entered once; make a new Chain for another run")
         self._session = Session(self._config, self._opening)
+        # Here, because it belongs to the process that opens the chain, which may be a forked one.
+        self._scope = ChainScope(self)
         return self._session
 
     def _enter_scope(self) -> None:
