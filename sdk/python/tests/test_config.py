@@ -16,6 +16,7 @@ import countersign
 from countersign import ChainConfig, ConfigurationError
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign.testing import FakeService, example_api_key
+from server import Server
 
 KEY = example_api_key()
 
@@ -67,6 +68,18 @@ def test_given_patterns_are_appended() -> None:
     assert config.sensitive_value_patterns == (*DEFAULT_VALUE_PATTERNS, "xoxb-")
     again = dataclasses.replace(config, environment="staging")
     assert again.sensitive_field_patterns == config.sensitive_field_patterns
+
+
+@pytest.mark.parametrize("setting", ["sensitive_field_patterns", "sensitive_value_patterns"])
+def test_a_chain_with_limits_accepts_as_many_patterns_as_init(server: Server, setting: str) -> None:
+    """A chain with limits of its own keeps all patterns that ``init`` accepted: the defaults do not
+    count towards the caller's 1000."""
+    own = [f"own-{n}" for n in range(1000)]
+    config = server.config(**{setting: own})
+    with countersign.Chain("many patterns", approval_timeout_hours=1) as chain:
+        assert getattr(chain._config, setting) == getattr(config, setting)
+    with pytest.raises(ConfigurationError, match="at most 1000"):
+        server.config(**{setting: [*own, "one more"]})
 
 
 def test_the_configuration_is_stored_for_the_process(fake: FakeService) -> None:

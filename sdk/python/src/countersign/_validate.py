@@ -104,6 +104,9 @@ def addresses(name: str, value: Any) -> tuple[str, ...] | None:
 
 def patterns(name: str, defaults: tuple[str, ...], value: Any) -> tuple[str, ...]:
     """Return the defaults followed by the caller's patterns, without duplicates."""
+    if isinstance(value, tuple) and value[: len(defaults)] == defaults:
+        # Those of other settings. The defaults do not count as the caller's.
+        value = value[len(defaults) :]
     return tuple(dict.fromkeys(defaults + (texts(name, value, 1000, 200) or ())))
 
 
