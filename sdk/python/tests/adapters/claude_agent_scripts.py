@@ -30,7 +30,8 @@ class Call:
     mcp: str | None = None
     """The in-process MCP server that has the tool."""
     asks: bool = False
-    """Whether the CLI asks ``can_use_tool``."""
+    """Whether the CLI asks the ``PermissionRequest`` hooks and, if they do not decide,
+    ``can_use_tool``."""
     unasked: bool = False
     """Whether the CLI runs the tool without its hooks, as in its minimal mode."""
 
@@ -109,7 +110,16 @@ class StandIn:
             if specific.get("permissionDecision") == "deny":
                 await self._tell(call, specific["permissionDecisionReason"], is_error=True)
                 return bool(output.get("continue", True))
-        if call.asks:
+        decision: dict[str, Any] = {}
+        asked = await self._hook("PermissionRequest", call, tool_input=given) if call.asks else []
+        for output in asked:
+            decision = output.get("hookSpecificOutput", {}).get("decision") or decision
+        if decision:
+            if decision["behavior"] == "deny":
+                await self._tell(call, decision["message"], is_error=True)
+                return not decision.get("interrupt", False)
+            given = decision.get("updatedInput", given)
+        elif call.asks:
             request = {"tool_name": call.name, "input": given, "tool_use_id": call.call_id}
             answer = (await self._ask(subtype="can_use_tool", **request))["response"]
             if answer["behavior"] == "deny":

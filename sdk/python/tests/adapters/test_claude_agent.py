@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,52 @@ def test_what_your_hooks_make_of_the_input_is_decided(office: Office) -> None:
     assert bodies == [("write_note", {"n": 9})]
     recorded = [e["payload"] for e in office.server.events(str(chain.id))[:3]]
     assert recorded == [{"n": 4}, {"n": 8}, {"n": 9}]
+
+
+def _allowing(changed: dict[str, Any]) -> ClaudeAgentOptions:
+    """A ``PermissionRequest`` hook that allows a call with another input."""
+
+    async def allows(given: Any, call_id: Any, context: Any) -> Any:
+        decision = {"behavior": "allow", "updatedInput": changed}
+        return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+    return ClaudeAgentOptions(hooks={"PermissionRequest": [HookMatcher(hooks=[allows])]})
+
+
+def test_what_a_permission_hook_makes_of_the_input_is_decided(office: Office) -> None:
+    """A PermissionRequest hook that changes the input makes another call of it. One that leaves it
+    as it is does not."""
+    bodies = Bodies()
+    calls = [
+        Call("write_note", {"n": 4}, "t1", asks=True),
+        Call("write_note", {"n": 5}, "t2", asks=True),
+    ]
+    _, chain = run(calls, bodies, options=_allowing({"n": 5}), chain_name="permitted")
+    assert bodies == [("write_note", {"n": 5})] * 2
+    recorded = [e["payload"] for e in office.server.events(str(chain.id))[:3]]
+    assert recorded == [{"n": 4}, {"n": 5}, {"n": 5}]
+    assert office.outcomes(chain.id) == [("succeeded", None)] * 3
+
+
+@pytest.mark.parametrize("on_denial", ["raise", "tell_model"])
+def test_what_a_permission_hook_makes_of_the_input_can_be_denied(
+    office: Office, on_denial: str
+) -> None:
+    """The changed call does not run if it is denied, whatever the hook has allowed."""
+    bodies = Bodies()
+    call = Call("pay_invoice", {"amount_usd": 1}, asks=True)
+    options = _allowing({"amount_usd": 9000})
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            run, [call], bodies, options=options, chain_name="refused", on_denial=on_denial
+        )
+        office.decide("deny")
+        if on_denial == "raise":
+            with pytest.raises(countersign.ActionDeniedError):
+                running.result(60)
+        else:
+            running.result(60)
+    assert bodies == []
 
 
 def test_can_use_tool_does_not_record_again_what_was_recorded(office: Office) -> None:

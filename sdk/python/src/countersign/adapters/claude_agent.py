@@ -8,8 +8,8 @@
 
 Hooks: ``PreToolUse``, before every tool of the CLI: the built-in ones (``Bash``, ``Write``,
 ``Task``), those of subagents and those of MCP servers; ``PostToolUse`` and ``PostToolUseFailure``
-for the outcome; ``can_use_tool`` and your own ``PreToolUse`` hooks, since what they make of the
-input is recorded and decided again. The messages tell what the model used.
+for the outcome; ``can_use_tool`` and your own ``PreToolUse`` and ``PermissionRequest`` hooks, since
+what they make of the input is recorded and decided again. The messages tell what the model used.
 
 They cannot see model calls before they are made: only the usage is recorded, afterwards. Nor can
 they see hooks of settings files that change a tool's input, what a shell command does in its turn,
@@ -181,12 +181,17 @@ class _Hooks:
         """The options with our hooks beside those that are there."""
         options = with_hooks_on(options or ClaudeAgentOptions())
         hooks: dict[Any, list[HookMatcher]] = {k: list(v) for k, v in (options.hooks or {}).items()}
-        theirs = [
-            replace(matcher, hooks=[self._theirs(hook) for hook in matcher.hooks], timeout=_WAIT)
-            for matcher in hooks.get("PreToolUse", ())
-        ]
+        for event, wrap in (
+            ("PreToolUse", self._theirs),
+            ("PermissionRequest", self._theirs_permitting),
+        ):
+            if event in hooks:
+                hooks[event] = [
+                    replace(matcher, hooks=[wrap(hook) for hook in matcher.hooks], timeout=_WAIT)
+                    for matcher in hooks[event]
+                ]
         ours = HookMatcher(hooks=[self._before], timeout=_WAIT, on_failure="block")
-        hooks["PreToolUse"] = [ours, *theirs]
+        hooks["PreToolUse"] = [ours, *hooks.get("PreToolUse", ())]
         for event in ("PostToolUse", "PostToolUseFailure"):
             hooks[event] = [HookMatcher(hooks=[self._after]), *hooks.get(event, ())]
         asked = self._asked(options.can_use_tool) if options.can_use_tool else None
@@ -209,6 +214,26 @@ class _Hooks:
                 return output
             denial = await self._decide(given, call_id, changed)
             return output if denial is None else self._refusal(denial)
+
+        return wrapped
+
+    def _theirs_permitting(self, hook: Any) -> Any:
+        """Your ``PermissionRequest`` hook, which can change the input of what it allows."""
+
+        async def wrapped(given: Any, call_id: str | None, context: Any) -> Any:
+            output = await hook(given, call_id, context)
+            decision = (output or {}).get("hookSpecificOutput", {}).get("decision") or {}
+            changed = decision.get("updatedInput")
+            if changed is None or changed == given.get("tool_input"):
+                return output
+            denial = await self._decide(given, call_id, changed)
+            if denial is None:
+                return output
+            ends = self.run.denial is not None
+            refusal = {"behavior": "deny", "message": denial, "interrupt": ends}
+            return {
+                "hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": refusal}
+            }
 
         return wrapped
 
