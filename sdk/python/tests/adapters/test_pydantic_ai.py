@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, FunctionToolset, ModelRetry, Tool
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import WrapperToolset
 from pydantic_ai_runs import prepare
 from pydantic_ai_scripts import agent, scripted, tool
 from sync_loops import close_loop
@@ -60,6 +61,54 @@ def test_the_chain_tells_who_did_what(office: Office) -> None:
     (note,) = events_of("write_note", office)
     assert (note["payload"], note["parent_agent_name"]) == ({"n": 0}, "clerk")
     assert office.receipt_is_valid(chain.receipt)
+
+
+class _Around(WrapperToolset[Any]):
+    """Adds a tool to a toolset and carries it out itself, as capabilities that run code do."""
+
+    def __init__(self, wrapped: Any, own: FunctionToolset[Any]) -> None:
+        super().__init__(wrapped)
+        self._own = own
+
+    async def for_run(self, ctx: Any) -> Any:
+        return _Around(await self.wrapped.for_run(ctx), self._own)
+
+    async def for_run_step(self, ctx: Any) -> Any:
+        return _Around(await self.wrapped.for_run_step(ctx), self._own)
+
+    async def get_tools(self, ctx: Any) -> dict[str, Any]:
+        return {**await self.wrapped.get_tools(ctx), **await self._own.get_tools(ctx)}
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        if name in await self._own.get_tools(ctx):
+            return await self._own.call_tool(name, tool_args, ctx, tool)
+        return await super().call_tool(name, tool_args, ctx, tool)
+
+
+class _Adding(AbstractCapability[Any]):
+    def __init__(self, *tools: Any) -> None:
+        self._own = FunctionToolset(list(tools))
+
+    def get_wrapper_toolset(self, toolset: Any) -> Any:
+        return _Around(toolset, self._own)
+
+
+def test_a_tool_that_a_capability_adds_around_the_others_is_decided(office: Office) -> None:
+    """A tool that a capability carries out itself is recorded and can be denied. The tools beneath
+    it are recorded once."""
+    bodies: list[str] = []
+    added = [tool(n, lambda n=n: bodies.append(n)) for n in ("run_added", "denied_added")]
+    beneath = [tool("write_note", lambda: bodies.append("write_note"))]
+    script = [[("write_note", {})], [("run_added", {})], [("denied_added", {})]]
+    clerk = agent("clerk", *script, tools=beneath, capabilities=[_Adding(*added)])
+    with pytest.raises(countersign.ActionDeniedError):
+        govern(clerk, "added").run_sync("go")
+    assert bodies == ["write_note", "run_added"]
+    for name in bodies:
+        (event,) = events_of(name, office)
+        assert event["outcome"]["outcome"] == "succeeded"
+    (event,) = events_of("denied_added", office)
+    assert event["status"] == "denied"
 
 
 def test_a_denial_can_be_told_to_the_model(office: Office) -> None:

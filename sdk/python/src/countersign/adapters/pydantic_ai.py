@@ -9,7 +9,8 @@
 Hooks: a ``WrapperAgent``, through whose ``iter`` every way of running an agent comes, and a
 capability that wraps the assembled toolset (``call_tool``), the model that serves a request
 (``request``, ``request_stream``) and the functions that process the output. They are next to the
-bodies: what other capabilities make of the arguments is what is recorded.
+bodies: what other capabilities make of the arguments is what is recorded. A second capability,
+around all others, records the tools that those carry out themselves.
 
 They cannot see native tools, which the model's provider runs; tools that are deferred and carried
 out elsewhere; the models inside of a ``FallbackModel``, which is one model to them; requests that
@@ -87,7 +88,8 @@ class _Governed(WrapperAgent[Any, Any]):
             given = kwargs.get("capabilities") or ()
             kept = [capability for capability in given if not isinstance(capability, _Events)]
             run.reader = next((c.reader for c in given if isinstance(c, _Events)), None)
-            kwargs["capabilities"] = [*kept, _Hooks(run)]
+            hooks = _Hooks(run)
+            kwargs["capabilities"] = [*kept, hooks, _OuterHooks(run, hooks.names)]
             before = enter(run)
             try:
                 async with self.wrapped.iter(*args, **kwargs) as agent_run:
@@ -148,12 +150,14 @@ class _Hooks(AbstractCapability[Any]):
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
+        self.names: set[str] = set()
+        """The tools that are recorded right before their bodies."""
 
     def get_ordering(self) -> CapabilityOrdering:
         return CapabilityOrdering(position="innermost")
 
     def get_wrapper_toolset(self, toolset: Any) -> WrapperToolset[Any]:
-        return _Toolset(toolset, self._run)
+        return _Toolset(toolset, self._run, self.names)
 
     def get_wrapper_model(self, model: Any) -> WrapperModel:
         return _Model(model, self._run)
@@ -167,6 +171,21 @@ class _Hooks(AbstractCapability[Any]):
         name = output_context.function_name or (call and call.tool_name) or "output"
         given = output if isinstance(output, Mapping) else {"output": output}
         return await _carry_out(self._run, name, given, lambda: handler(output), _retry)
+
+
+class _OuterHooks(AbstractCapability[Any]):
+    """Stands before the tools that other capabilities add around the assembled toolset, such as one
+    that runs code, and carry out themselves."""
+
+    def __init__(self, run: AgentRun, inner: set[str]) -> None:
+        self._run = run
+        self._inner = inner
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position="outermost")
+
+    def get_wrapper_toolset(self, toolset: Any) -> WrapperToolset[Any]:
+        return _OuterToolset(toolset, self._run, self._inner)
 
 
 def _retry(text: str) -> Any:
@@ -190,6 +209,13 @@ async def _carry_out(
 @dataclass
 class _Toolset(WrapperToolset[Any]):
     run: AgentRun
+    names: set[str]
+
+    async def get_tools(self, ctx: Any) -> dict[str, Any]:
+        tools = await super().get_tools(ctx)
+        self.names.clear()
+        self.names.update(tools)
+        return tools
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         given = with_defaults(tool_args, tool.tool_def.parameters_json_schema)
@@ -198,6 +224,17 @@ class _Toolset(WrapperToolset[Any]):
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)
 
         return await _carry_out(self.run, name, given, body, str)
+
+
+@dataclass
+class _OuterToolset(_Toolset):
+    async def get_tools(self, ctx: Any) -> dict[str, Any]:
+        return await self.wrapped.get_tools(ctx)
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        if name in self.names:
+            return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+        return await super().call_tool(name, tool_args, ctx, tool)
 
 
 def _text_of(messages: Any) -> str:
