@@ -14,8 +14,9 @@ around all others, records the tools that those carry out themselves.
 
 They cannot see native tools, which the model's provider runs; tools that are deferred and carried
 out elsewhere; the models inside of a ``FallbackModel``, which is one model to them; requests that
-``BatchModelRequests`` sends; and the tools of another agent that is run inside of a tool and is
-not governed itself. Realtime sessions are refused.
+``BatchModelRequests`` sends; messages that a capability has the provider compact
+(``compact_messages``), since capabilities get the model itself; and the tools of another agent that
+is run inside of a tool and is not governed itself. Realtime sessions are refused.
 """
 
 from __future__ import annotations
