@@ -2,8 +2,6 @@ package evidence
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,22 +11,8 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/store/storetest"
 )
-
-// oneKey authenticates records with a single key.
-type oneKey struct{}
-
-func (oneKey) CurrentKey() string { return "k1" }
-
-func (oneKey) MAC(_ string, org uuid.UUID, purpose ledger.Purpose, parts ...[]byte) (mac [32]byte, ok bool) {
-	h := hmac.New(sha256.New, []byte(purpose))
-	h.Write(org[:])
-	for _, part := range parts {
-		h.Write(part)
-	}
-	h.Sum(mac[:0])
-	return mac, true
-}
 
 // storedLog is a database with the audit log of one organization.
 type storedLog struct {
@@ -41,7 +25,7 @@ type storedLog struct {
 func newStoredLog(t *testing.T, acts int) *storedLog {
 	t.Helper()
 	org := &ledger.Organization{ID: ledger.OrgID{UUID: uuid.New()}, Slug: "acme", Settings: ledger.DefaultSettings()}
-	if err := org.Seal(oneKey{}); err != nil {
+	if err := org.Seal(storetest.Ring{}); err != nil {
 		t.Fatal(err)
 	}
 	db := &storedLog{org: org, end: *ledger.NewActLog(org.ID)}
@@ -53,7 +37,7 @@ func newStoredLog(t *testing.T, acts int) *storedLog {
 func (db *storedLog) enter(t *testing.T, acts int, by string) {
 	t.Helper()
 	for i := range acts {
-		act, err := db.end.Append(oneKey{}, db.org, ledger.Act{Actor: ledger.ActorOperator, Action: "organization.update", Target: fmt.Sprint(by, i)})
+		act, err := db.end.Append(storetest.Ring{}, db.org, ledger.Act{Actor: ledger.ActorOperator, Action: "organization.update", Target: fmt.Sprint(by, i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +119,7 @@ func TestLogsThatWerePutBackAndContinued(t *testing.T) {
 				db := newStoredLog(t, 4)
 				backup := db.copied()
 				db.enter(t, 2, "lost")
-				s := New(db, oneKey{})
+				s := New(db, storetest.Ring{})
 				if rolledBack, tampered := behind(t, s, db.org.ID); rolledBack || tampered {
 					t.Fatal("the log is refused as it is")
 				}
@@ -168,7 +152,7 @@ func TestLogsThatWereAccepted(t *testing.T) {
 			backup := db.copied()
 			db.enter(t, 2, "lost")
 			known := db.end.End()
-			s := New(db, oneKey{})
+			s := New(db, storetest.Ring{})
 			s.Remembered = func(ledger.OrgID) ledger.LogEnd { return known }
 			if rolledBack, tampered := behind(t, s, db.org.ID); rolledBack || tampered {
 				t.Fatal("the log is refused as it is")
@@ -197,7 +181,7 @@ func TestAcceptedLogAsLongAsTheRecordOfAnother(t *testing.T) {
 	backup := db.copied()
 	db.enter(t, 2, "lost")
 	recorded := db.end.End()
-	s := New(db, oneKey{})
+	s := New(db, storetest.Ring{})
 	s.Remembered = func(ledger.OrgID) ledger.LogEnd { return recorded }
 	db.enter(t, 2, "another replica")
 	if err := s.CheckLog(t.Context(), db.org.ID); err != nil {

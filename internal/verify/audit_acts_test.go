@@ -9,6 +9,7 @@ import (
 	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/store/storetest"
 )
 
 // growingLog is a database with an audit log that grows by an act each time its end was read, until
@@ -25,7 +26,7 @@ type growingLog struct {
 func newGrowingLog(t *testing.T, acts int, most int64) *growingLog {
 	t.Helper()
 	org := &ledger.Organization{ID: ledger.OrgID{UUID: uuid.New()}, Slug: "acme", Settings: ledger.DefaultSettings()}
-	if err := org.Seal(oneKey{}); err != nil {
+	if err := org.Seal(storetest.Ring{}); err != nil {
 		t.Fatal(err)
 	}
 	db := &growingLog{t: t, org: org, end: ledger.NewActLog(org.ID), most: most}
@@ -36,7 +37,7 @@ func newGrowingLog(t *testing.T, acts int, most int64) *growingLog {
 }
 
 func (db *growingLog) enter(action string) {
-	act, err := db.end.Append(oneKey{}, db.org, ledger.Act{Actor: ledger.ActorService, Action: action, Target: "one"})
+	act, err := db.end.Append(storetest.Ring{}, db.org, ledger.Act{Actor: ledger.ActorService, Action: action, Target: "one"})
 	if err != nil {
 		db.t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func (db *growingLog) Finding(ctx context.Context, ref store.FindingRef) (*store
 		finding.AcknowledgedAt = new(ledger.Time)
 	}
 	sealed := &store.Changes{Findings: []*store.FindingRecord{finding}}
-	return finding, evidence.New(sealing{db}, oneKey{}).CreateOrganization(ctx, nil, nil, sealed)
+	return finding, evidence.New(sealing{db}, storetest.Ring{}).CreateOrganization(ctx, nil, nil, sealed)
 }
 
 func (db *growingLog) Findings(context.Context, store.FindingRef, int) ([]*store.FindingRecord, error) {
@@ -98,7 +99,7 @@ func TestLogsThatOutgrowTheSelfCheck(t *testing.T) {
 	} {
 		for most := int64(4); most < 8; most++ {
 			db := newGrowingLog(t, 4, most)
-			j := New(Config{Store: evidence.New(db, oneKey{}), Keys: oneKey{}, Now: func() ledger.Time { return 1 }})
+			j := New(Config{Store: evidence.New(db, storetest.Ring{}), Keys: storetest.Ring{}, Now: func() ledger.Time { return 1 }})
 			c := &check{audit: j.newAudit(db.org)}
 			c.maxActs = 4
 			if found, err := inspect(c); found != nil || err != nil {

@@ -1,8 +1,6 @@
 package verify
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,31 +9,17 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/store/storetest"
 )
-
-// oneKey authenticates records with a single key.
-type oneKey struct{}
-
-func (oneKey) CurrentKey() string { return "k1" }
-
-func (oneKey) MAC(_ string, org uuid.UUID, purpose ledger.Purpose, parts ...[]byte) (mac [32]byte, ok bool) {
-	h := hmac.New(sha256.New, []byte(purpose))
-	h.Write(org[:])
-	for _, part := range parts {
-		h.Write(part)
-	}
-	h.Sum(mac[:0])
-	return mac, true
-}
 
 // sealedAlone returns an organization's first receipt, of a chain without events.
 func sealedAlone(t *testing.T, now ledger.Time) *store.PlacedReceipt {
 	t.Helper()
 	org := ledger.OrgID{UUID: uuid.New()}
-	head := ledger.NewHead(org, oneKey{})
+	head := ledger.NewHead(org, storetest.Ring{})
 	chain := &ledger.Chain{ID: ledger.ChainID{UUID: uuid.New()}, Org: org, Name: "alone", Environment: "test", StartedAt: now}
 	_, stored, err := ledger.Seal(&ledger.Sealing{
-		Keys: oneKey{}, Head: head, Slug: "acme", Chain: chain, State: ledger.NewChainState(now, ledger.BuiltinPolicy.Version),
+		Keys: storetest.Ring{}, Head: head, Slug: "acme", Chain: chain, State: ledger.NewChainState(now, ledger.BuiltinPolicy.Version),
 		Summary: &ledger.Summary{}, Completion: &ledger.Completion{}, ID: ledger.ReceiptID{UUID: uuid.New()}, Now: now,
 	})
 	if err != nil {
@@ -51,7 +35,7 @@ func TestAnOldVerdictIsNotAFullCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := func() ledger.Time { return ledger.TimeOf(time.Now()) }
 		receipt := sealedAlone(t, now())
-		r := &Receipts{reader: &reader{keys: oneKey{}, now: now}, sound: newSoundReceipts(), full: newFullChecks()}
+		r := &Receipts{reader: &reader{keys: storetest.Ring{}, now: now}, sound: newSoundReceipts(), full: newFullChecks()}
 		made := now()
 		r.full.verdicts.Put(receipt.ID, &chainVerdict{hash: receipt.Hash(), checks: chainChecks(nil), at: made, made: made, full: true}, verdictBytes)
 		for range maxParallel {

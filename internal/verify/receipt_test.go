@@ -8,6 +8,7 @@ import (
 	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/store/storetest"
 )
 
 // withoutChains is a database that has lost a chain, and that fails or not when it is asked for it.
@@ -31,7 +32,7 @@ func TestChainsThatCannotBeRead(t *testing.T) {
 	unreadable := errors.New("the page is damaged")
 	receipt := sealedAlone(t, 1)
 	for _, test := range []struct{ chain, want error }{{store.ErrNotFound, nil}, {unreadable, unreadable}} {
-		j := New(Config{Store: evidence.New(withoutChains{chain: test.chain}, oneKey{}), Keys: oneKey{}, Now: func() ledger.Time { return 2 }})
+		j := New(Config{Store: evidence.New(withoutChains{chain: test.chain}, storetest.Ring{}), Keys: storetest.Ring{}, Now: func() ledger.Time { return 2 }})
 		v, err := j.Receipts.Verify(t.Context(), receipt, InFull)
 		if !errors.Is(err, test.want) {
 			t.Errorf("%v: verifying says %v", test.chain, err)

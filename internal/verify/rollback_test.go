@@ -10,6 +10,7 @@ import (
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/store/storetest"
 )
 
 // storedLedger is a database with one receipt and an audit log.
@@ -63,9 +64,9 @@ func TestRollbacksOfTheAuditLogAlone(t *testing.T) {
 		"another log":                          {keyring.Seen{Count: 1, Last: receipts, Acts: ledger.LogEnd{Count: 2, Last: other}}, true, true},
 		"other receipts and a shorter log":     {keyring.Seen{Count: 1, Last: other, Acts: ledger.LogEnd{Count: 3, Last: other}}, true, false},
 	} {
-		s := evidence.New(db, oneKey{})
+		s := evidence.New(db, storetest.Ring{})
 		s.Remembered = func(ledger.OrgID) ledger.LogEnd { return test.seen.Acts }
-		j := New(Config{Store: s, Keys: oneKey{}, Watch: remembers{seen: test.seen}, Now: func() ledger.Time { return 1 }})
+		j := New(Config{Store: s, Keys: storetest.Ring{}, Watch: remembers{seen: test.seen}, Now: func() ledger.Time { return 1 }})
 		found, err := j.Heads.rollback(t.Context(), db.org)
 		if err != nil || (found != nil) != test.back {
 			t.Errorf("%s: found %+v, %v", name, found, err)

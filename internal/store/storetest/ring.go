@@ -9,16 +9,16 @@ import (
 	"countersign/internal/ledger"
 )
 
-// ring is a key ring with one key, which is not secret.
-type ring struct{}
+// Ring is a key ring with one key, which is not secret.
+type Ring struct{}
 
 const ringKey = "test-key"
 
 // CurrentKey implements ledger.Keys.
-func (ring) CurrentKey() string { return ringKey }
+func (Ring) CurrentKey() string { return ringKey }
 
 // MAC implements ledger.Keys.
-func (ring) MAC(keyID string, org uuid.UUID, purpose ledger.Purpose, parts ...[]byte) (mac [32]byte, ok bool) {
+func (Ring) MAC(keyID string, org uuid.UUID, purpose ledger.Purpose, parts ...[]byte) (mac [32]byte, ok bool) {
 	h := hmac.New(sha256.New, []byte(keyID+"/"+org.String()+"/"+string(purpose)))
 	for _, part := range parts {
 		h.Write(part)

@@ -16,7 +16,7 @@ import (
 type world struct {
 	store.Store
 	open  Opener
-	keys  ring
+	keys  Ring
 	ticks atomic.Int64
 }
 
