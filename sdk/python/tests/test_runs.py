@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -149,6 +150,22 @@ async def cancel_until_done(task: asyncio.Task[None]) -> None:
     assert task.cancelled()
 
 
+def check_cancelled(
+    fake: FakeService, agent: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+) -> None:
+    """Cancel an agent with two open bodies: each has an outcome, and the chain is completed."""
+
+    async def main() -> None:
+        began = asyncio.Event()
+        task = asyncio.create_task(agent(began))
+        await began.wait()
+        await cancel_until_done(task)
+
+    asyncio.run(main())
+    assert [event.get("outcome") for event in fake.events] == ["unknown", "unknown"]
+    assert [chain["status"] for chain in fake.chains] == ["failed"]
+
+
 # A run of an agent that is cancelled again and again while it reports what its tools were doing
 # still completes its chain, with an outcome for each of them.
 def test_a_cancelled_run_of_an_agent_completes_its_chain(fake: FakeService) -> None:
@@ -163,15 +180,7 @@ def test_a_cancelled_run_of_an_agent_completes_its_chain(fake: FakeService) -> N
             began.set()
             await asyncio.sleep(60)
 
-    async def main() -> None:
-        began = asyncio.Event()
-        task = asyncio.create_task(agent(began))
-        await began.wait()
-        await cancel_until_done(task)
-
-    asyncio.run(main())
-    assert [event.get("outcome") for event in fake.events] == ["unknown", "unknown"]
-    assert [chain["status"] for chain in fake.chains] == ["failed"]
+    check_cancelled(fake, agent)
 
 
 # The same of a run whose bodies end in hooks of their own: none is left without an outcome.
@@ -185,15 +194,7 @@ def test_a_cancelled_run_reports_all_its_open_bodies(fake: FakeService) -> None:
             began.set()
             await asyncio.sleep(60)
 
-    async def main() -> None:
-        began = asyncio.Event()
-        task = asyncio.create_task(agent(began))
-        await began.wait()
-        await cancel_until_done(task)
-
-    asyncio.run(main())
-    assert [event.get("outcome") for event in fake.events] == ["unknown", "unknown"]
-    assert [chain["status"] for chain in fake.chains] == ["failed"]
+    check_cancelled(fake, agent)
 
 
 # An interrupt while a run reports its outcomes does not leave the chain open.
