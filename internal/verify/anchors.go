@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 
 	"countersign/internal/cache"
 	"countersign/internal/ledger"
@@ -82,53 +81,6 @@ func (a *anchors) ofApproval(ctx context.Context, v *ledger.Verification, approv
 		a.add(v, record, approval.Hash())
 	}
 	return nil
-}
-
-// maxAnchorWalk bounds the number of receipts between a receipt and the anchored head that covers
-// it.
-const maxAnchorWalk = 5000
-
-// ofHead fills in the anchors of a receipt: those of the first anchored head at or after it,
-// to which its hash is linked.
-func (a *anchors) ofHead(ctx context.Context, v *ledger.Verification, receipt *ledger.StoredReceipt) error {
-	records, err := a.store.HeadAnchors(ctx, receipt.Org, receipt.Sequence)
-	if err != nil {
-		return err
-	}
-	for _, record := range records {
-		if record.Sequence-receipt.Sequence > maxAnchorWalk {
-			continue
-		}
-		digest, err := a.hashAt(ctx, receipt, record.Sequence)
-		if err != nil {
-			return err
-		}
-		a.add(v, record, digest)
-	}
-	return nil
-}
-
-// hashAt follows the links from a receipt to a later one and returns the later one's hash, or the
-// zero hash if the links are broken.
-func (a *anchors) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, sequence int64) ([32]byte, error) {
-	hash := receipt.Hash()
-	next := receipt.Sequence + 1
-	broken := false
-	err := a.store.ScanReceipts(ctx, receipt.Org, next, sequence, func(r *ledger.StoredReceipt) error {
-		if r.Sequence != next || string(r.PreviousHash) != string(hash[:]) {
-			broken = true
-			return errBroken
-		}
-		hash, next = r.Hash(), next+1
-		return nil
-	})
-	if err != nil && !errors.Is(err, errBroken) {
-		return [32]byte{}, err
-	}
-	if broken || next != sequence+1 {
-		return [32]byte{}, nil
-	}
-	return hash, nil
 }
 
 // ofUnreadable marks the anchors of an unreadable approval as failed, because there is nothing

@@ -50,12 +50,13 @@ type fullChecks struct {
 	slots    chan struct{}
 	verdicts *cache.Cache[ledger.ReceiptID, *chainVerdict]
 	sound    *cache.Cache[ledger.ReceiptID, soundChain]
+	links    *cache.Cache[ledger.ReceiptID, *headLinks]
 }
 
 func newFullChecks() fullChecks {
 	return fullChecks{
 		make(chan struct{}, maxParallel), cache.New[ledger.ReceiptID, *chainVerdict](maxVerdicts),
-		cache.New[ledger.ReceiptID, soundChain](maxSoundChains),
+		cache.New[ledger.ReceiptID, soundChain](maxSoundChains), cache.New[ledger.ReceiptID, *headLinks](maxHeadLinks),
 	}
 }
 
@@ -69,6 +70,8 @@ type chainVerdict struct {
 	large  bool        // the chain is too large for a bounded check
 	old    bool        // it was not made again, because too many other checks are running
 }
+
+func (v *chainVerdict) madeAt() ledger.Time { return v.made }
 
 // chainUnknown returns the verdict on a chain that was not checked.
 func chainUnknown(hash [32]byte, why string, at ledger.Time) *chainVerdict {
@@ -84,32 +87,51 @@ func (r *Receipts) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in
 	if effort == InFull {
 		return r.checkChain(ctx, receipt, in, false)
 	}
-	known := r.knownVerdict(receipt.ID, in)
-	if known == nil || known.made > r.now() || r.now() >= known.made.Add(verdictTTL) {
-		if effort == Rationed {
-			release, err := r.full.acquire(ctx)
-			switch {
-			case errors.Is(err, ErrBusy) && known != nil:
-				old := *known
-				old.old = true
-				return &old, nil
-			case err != nil:
-				return nil, err
+	verdict, busy, err := recent(ctx, r, effort,
+		func() *chainVerdict { return r.knownVerdict(receipt.ID, in) },
+		func() (*chainVerdict, error) {
+			verdict, err := r.boundedVerdict(ctx, receipt, in)
+			if err == nil {
+				r.full.verdicts.Put(receipt.ID, verdict, verdictBytes)
 			}
-			defer release()
-			// Another caller may have checked the same chain during the wait.
-			if again := r.knownVerdict(receipt.ID, in); again != nil && again != known {
-				return again, nil
-			}
-		}
-		verdict, err := r.boundedVerdict(ctx, receipt, in)
-		if err != nil {
-			return nil, err
-		}
-		r.full.verdicts.Put(receipt.ID, verdict, verdictBytes)
-		known = verdict
+			return verdict, err
+		})
+	if busy {
+		old := *verdict
+		old.old = true
+		verdict = &old
 	}
-	return known, nil
+	return verdict, err
+}
+
+// recent returns the last result of a check, known, if it is younger than verdictTTL, and makes
+// the check otherwise. A rationed check waits for a slot. If there is none in time, the result is
+// the last one, however old, and busy is true.
+func recent[T interface {
+	comparable
+	madeAt() ledger.Time
+}](ctx context.Context, r *Receipts, effort Effort, known func() T, check func() (T, error)) (result T, busy bool, err error) {
+	var none T
+	last := known()
+	if now := r.now(); last != none && last.madeAt() <= now && now < last.madeAt().Add(verdictTTL) {
+		return last, false, nil
+	}
+	if effort == Rationed {
+		release, err := r.full.acquire(ctx)
+		switch {
+		case errors.Is(err, ErrBusy) && last != none:
+			return last, true, nil
+		case err != nil:
+			return none, false, err
+		}
+		defer release()
+		// Another caller may have made the same check during the wait.
+		if again := known(); again != none && again != last {
+			return again, false, nil
+		}
+	}
+	result, err = check()
+	return result, false, err
 }
 
 // knownVerdict returns the last verdict on exactly this receipt, however old, or nil.

@@ -216,7 +216,7 @@ func (r *Receipts) Verify(ctx context.Context, receipt *store.PlacedReceipt, eff
 	if !receipt.Anchored {
 		return v, nil
 	}
-	return v, r.anchors.ofHead(ctx, v, receipt.StoredReceipt)
+	return v, r.headAnchors(ctx, v, receipt.StoredReceipt, effort)
 }
 
 // Check returns the short verdict on a receipt in its context. Full is false if the events were not
