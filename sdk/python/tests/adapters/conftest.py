@@ -14,7 +14,7 @@ NEEDS = {
     "langchain": "langchain_classic",
     "crewai": "crewai",
     "mcp": "mcp",
-    "openai_agents": "openai",
+    "openai_agents": "agents",
     "pydantic_ai": "pydantic_ai",
     "claude_agent": "claude_agent_sdk",
     "fastmcp": "fastmcp",
