@@ -139,6 +139,9 @@ func (c *connection) change(query string, args ...any) error {
 	return nil
 }
 
+// ended reports whether no transaction is open.
+func (c *connection) ended() bool { return sqlitelib.Xsqlite3_get_autocommit(c.tls, c.db) != 0 }
+
 // query runs a statement and calls scan for each row. The row is valid only during the
 // call. scan must not run the same text again: the statement is in use.
 func (c *connection) query(query string, args []any, scan func(row) error) error {

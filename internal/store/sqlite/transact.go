@@ -26,6 +26,9 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 		if tx.changes, err = plan(tx.loaded); err != nil {
 			return callerError{err}
 		}
+		if tx.ended() { // without a transaction, each write would be committed by itself
+			return fmt.Errorf("%w: a read of the transaction failed", store.ErrUnavailable)
+		}
 		return tx.apply(tx.changes)
 	})
 }
@@ -64,7 +67,7 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 		return classify(err)
 	}
 	if err := body(tx); err != nil {
-		if rollbackErr := tx.exec("ROLLBACK"); rollbackErr != nil {
+		if rollbackErr := tx.rollback(); rollbackErr != nil {
 			return errors.Join(classify(err), rollbackErr)
 		}
 		var own callerError
@@ -92,7 +95,7 @@ func (tx *transaction) commit() error {
 	if err == nil {
 		return nil
 	}
-	rollbackErr := tx.exec("ROLLBACK")
+	rollbackErr := tx.rollback()
 	var failed *sqliteError
 	if !errors.As(err, &failed) {
 		return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
@@ -101,6 +104,15 @@ func (tx *transaction) commit() error {
 		return errors.Join(classify(err), rollbackErr)
 	}
 	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, failed.withCause(err))
+}
+
+// rollback ends the transaction, unless SQLite has rolled it back by itself, as it does when
+// a read or a write fails.
+func (tx *transaction) rollback() error {
+	if tx.ended() {
+		return nil
+	}
+	return tx.exec("ROLLBACK")
 }
 
 // batches calls visit with slices of at most maxBatch elements, each padded to a
