@@ -48,8 +48,8 @@ type transaction struct {
 	changes  *store.Changes // nil for a write that changes no cached record
 }
 
-// writing runs body in one IMMEDIATE transaction and commits it. An error of body
-// rolls back.
+// writing runs body in one IMMEDIATE transaction and commits it. An error or a panic of
+// body rolls back.
 func (s *Store) writing(ctx context.Context, body func(*transaction) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,10 +66,8 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	if err := tx.exec("BEGIN IMMEDIATE"); err != nil {
 		return classify(err)
 	}
+	defer tx.rollback()
 	if err := body(tx); err != nil {
-		if rollbackErr := tx.rollback(); rollbackErr != nil {
-			return errors.Join(classify(err), rollbackErr)
-		}
 		var own callerError
 		if errors.As(err, &own) {
 			return own.error
@@ -95,24 +93,22 @@ func (tx *transaction) commit() error {
 	if err == nil {
 		return nil
 	}
-	rollbackErr := tx.rollback()
 	var failed *sqliteError
 	if !errors.As(err, &failed) {
 		return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
 	}
 	if failed.code&0xff == sqlitelib.SQLITE_BUSY {
-		return errors.Join(classify(err), rollbackErr)
+		return classify(err)
 	}
 	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, failed.withCause(err))
 }
 
-// rollback ends the transaction, unless SQLite has rolled it back by itself, as it does when
-// a read or a write fails.
-func (tx *transaction) rollback() error {
-	if tx.ended() {
-		return nil
+// rollback ends a transaction that was not committed. SQLite has already rolled back by
+// itself if a read or a write failed.
+func (tx *transaction) rollback() {
+	if !tx.ended() {
+		_ = tx.exec("ROLLBACK") // if it fails, so does BEGIN of the next transaction
 	}
-	return tx.exec("ROLLBACK")
 }
 
 // batches calls visit with slices of at most maxBatch elements, each padded to a

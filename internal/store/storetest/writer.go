@@ -14,6 +14,7 @@ var writerCases = []testCase{
 	{name: "everything that plan returns is committed", run: commitsEverything},
 	{name: "an error of plan is returned unchanged and nothing is written", run: planErrorWritesNothing},
 	{name: "plan runs once", run: planRunsOnce},
+	{name: "a panic of plan leaves no transaction", run: planPanics},
 	{name: "a transaction may write nothing", run: mayWriteNothing},
 	{name: "one transaction writes to chains of several organizations", run: writesAcrossOrganizations},
 	{name: "a hundred chains move in one transaction", run: movesManyChains},
@@ -224,4 +225,20 @@ func sealsManyAtOnce(t *testing.T, w *world) {
 	if head := must[*ledger.Head](t)(w.Head(t.Context(), m.org.ID)); head.Count != 20 {
 		t.Errorf("the head counts %d receipts, want 20", head.Count)
 	}
+}
+
+func planPanics(t *testing.T, w *world) {
+	m := w.join(t)
+	fresh := w.record(w.draft(m), "")
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic of plan did not reach the caller")
+			}
+		}()
+		_ = w.Transact(t.Context(), &store.Needs{Heads: []ledger.OrgID{m.org.ID}}, func(*store.Loaded) (*store.Changes, error) {
+			panic("plan")
+		})
+	}()
+	w.write(t, &store.Changes{NewChains: []*store.ChainRecord{fresh}}) // no transaction and no lock is left
 }
