@@ -74,6 +74,9 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 		}
 		return classify(err)
 	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
 	if err := tx.commit(); err != nil {
 		s.cache.clear()
 		return err
