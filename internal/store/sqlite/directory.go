@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -237,20 +238,12 @@ func (s *Store) Ledger(ctx context.Context) (*store.LedgerRecord, error) {
 // PutLedger implements store.Identity.
 func (s *Store) PutLedger(ctx context.Context, l *store.LedgerRecord, replaces uuid.UUID) error {
 	return s.writing(ctx, func(tx *transaction) error {
-		if err := tx.exec("INSERT INTO ledger_identity (no, "+ledgerColumns+`) VALUES (1, ?, ?, ?, ?)
+		err := tx.change("INSERT INTO ledger_identity (no, "+ledgerColumns+`) VALUES (1, ?, ?, ?, ?)
 			ON CONFLICT (no) DO UPDATE SET id = excluded.id, parent_id = excluded.parent_id, created_at = excluded.created_at, mac = excluded.mac
-			WHERE id = ?`, l.ID[:], l.Parent[:], int64(l.CreatedAt), orEmpty(l.MAC), replaces[:]); err != nil {
-			return err
+			WHERE id = ?`, l.ID[:], l.Parent[:], int64(l.CreatedAt), orEmpty(l.MAC), replaces[:])
+		if errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("ledger: %w", store.ErrExists)
 		}
-		return tx.query("SELECT id FROM ledger_identity", nil, func(rows row) error {
-			var kept uuid.UUID
-			if err := rows.Scan(&kept); err != nil {
-				return err
-			}
-			if kept != l.ID {
-				return fmt.Errorf("ledger: %w", store.ErrExists)
-			}
-			return nil
-		})
+		return err
 	})
 }

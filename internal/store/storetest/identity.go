@@ -32,6 +32,8 @@ func replacesLedger(t *testing.T, w *world) {
 	for _, replaces := range []uuid.UUID{uuid.Nil, uuid.New(), second.ID} {
 		wantError(t, "replace another", w.PutLedger(t.Context(), second, replaces), store.ErrExists)
 	}
+	changed := &store.LedgerRecord{ID: first.ID, CreatedAt: w.now(), MAC: []byte("another")}
+	wantError(t, "replace one with the same id", w.PutLedger(t.Context(), changed, uuid.Nil), store.ErrExists)
 	assertEqual(t, "ledger", must[*store.LedgerRecord](t)(w.Ledger(t.Context())), first)
 	done(t, w.PutLedger(t.Context(), second, first.ID))
 	assertEqual(t, "ledger", must[*store.LedgerRecord](t)(w.open(t).Ledger(t.Context())), second)
