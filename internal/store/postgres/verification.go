@@ -36,15 +36,13 @@ const (
 		selectAnchors + `where org_id = $1 and kind = 'head' and method = name and sequence >= $2 order by sequence limit 1) a`
 )
 
-// Tokens implements store.Verification. A list from its beginning uses the largest possible id as
-// its limit, so that one statement and its index serve all lists.
+// Tokens implements store.Verification.
 func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
-	bound := uuid.Max
+	sql, args := selectTokens+`where org_id = $1`, []any{bytesOf(org.UUID), limit}
 	if before != nil {
-		bound = before.UUID
+		sql, args = sql+` and id < $3`, append(args, bytesOf(before.UUID))
 	}
-	return list(ctx, s, "tokens", selectTokens+`where org_id = $1 and id < $2 order by id desc limit $3`,
-		[]any{bytesOf(org.UUID), bytesOf(bound), limit}, readToken)
+	return list(ctx, s, "tokens", sql+` order by id desc limit $2`, args, readToken)
 }
 
 // TouchTokens implements store.Verification.

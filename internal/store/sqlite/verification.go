@@ -3,8 +3,6 @@ package sqlite
 import (
 	"context"
 
-	"github.com/google/uuid"
-
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -64,15 +62,13 @@ func (tx *transaction) revokeToken(t *store.TokenRecord) error {
 		momentOrNull(t.RevokedAt), t.RevocationReason, orEmpty(t.MAC), t.Act, t.ID.UUID[:], t.Org.UUID[:])
 }
 
-// Tokens implements store.Verification. Without before it uses the greatest id, so that
-// one statement with one index serves both.
+// Tokens implements store.Verification.
 func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
-	bound := uuid.Max
+	query, args := "SELECT "+tokenColumns+" FROM tokens WHERE org_id = ?", []any{org.UUID[:]}
 	if before != nil {
-		bound = before.UUID
+		query, args = query+" AND id < ?", append(args, before.UUID[:])
 	}
-	query := "SELECT " + tokenColumns + " FROM tokens WHERE org_id = ? AND id < ? ORDER BY id DESC LIMIT ?"
-	return readAll(ctx, s, query, []any{org.UUID[:], bound[:], int64(limit)}, scanToken)
+	return readAll(ctx, s, query+" ORDER BY id DESC LIMIT ?", append(args, int64(limit)), scanToken)
 }
 
 // TouchTokens implements store.Verification.

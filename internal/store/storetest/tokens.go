@@ -16,6 +16,7 @@ var tokenCases = []testCase{
 	{name: "an active token is found by its hash until it expires", run: findsActiveToken},
 	{name: "a token that is unknown, revoked or expired is not found", run: inactiveToken},
 	{name: "tokens are listed newest first, page by page", run: listsTokens},
+	{name: "a token with the greatest id is listed", run: listsGreatestToken},
 	{name: "tokens are loaded by id, doubles once", run: loadsTokens},
 	{name: "an issue is found by organization and key", run: loadsIssued},
 	{name: "a revocation moves its moment, its reason and the MAC alone", run: revokesToken},
@@ -132,6 +133,17 @@ func listsTokens(t *testing.T, w *world) {
 		assertEqual(t, fmt.Sprintf("%d before %d", test.limit, test.before), got, want)
 	}
 	w.wantTokens(t, "an unknown organization's", w.newOrganization().ID)
+}
+
+// listsGreatestToken stores an id that the service never makes: somebody who writes to the database
+// must not be able to hide a token behind its id.
+func listsGreatestToken(t *testing.T, w *world) {
+	m := w.join(t)
+	plain, greatest := w.token(m.org.ID), w.token(m.org.ID)
+	greatest.ID.UUID = uuid.Max
+	w.write(t, &store.Changes{NewTokens: []*store.TokenRecord{plain, greatest}})
+	w.wantTokens(t, "tokens", m.org.ID, plain, greatest)
+	assertEqual(t, "next page", must[[]*store.TokenRecord](t)(w.Tokens(t.Context(), m.org.ID, &greatest.ID, 10)), []*store.TokenRecord{plain})
 }
 
 func loadsTokens(t *testing.T, w *world) {
