@@ -34,15 +34,12 @@ func (s *Store) Receipts(ctx context.Context, org ledger.OrgID, before int64, li
 // ScanReceipts implements store.Reader.
 func (s *Store) ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) error {
 	receipt := &ledger.StoredReceipt{Org: org}
-	ask := func() query {
-		return query{"SELECT id, sequence, chain_id, previous_hash, body FROM receipts WHERE org_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence",
-			[]any{org.UUID[:], from, to}}
-	}
+	const columns = "SELECT id, sequence, chain_id, previous_hash, body FROM receipts WHERE org_id = ?"
+	all := query{columns + " AND sequence BETWEEN ? AND ? ORDER BY sequence", []any{org.UUID[:], from, to}}
 	rest := func() query {
-		from = receipt.Sequence + 1
-		return ask()
+		return query{columns + " AND sequence > ? AND sequence <= ? ORDER BY sequence", []any{org.UUID[:], receipt.Sequence, to}}
 	}
-	return s.scan(ctx, ask(), rest, func(r row) error {
+	return s.scan(ctx, all, rest, func(r row) error {
 		if err := r.Scan(&receipt.ID.UUID, &receipt.Sequence, &receipt.Chain.UUID); err != nil {
 			return err
 		}
@@ -162,19 +159,17 @@ func (s *Store) ScanBodies(ctx context.Context, org ledger.OrgID, from, to int64
 		return err
 	}
 	var last int64 // row number or sequence
-	ask := func() query { return query{indexedQuery, []any{org.UUID[:], from, to}} }
+	all := query{indexedFrom + "sequence BETWEEN ?2 AND ?3 ORDER BY sequence", []any{org.UUID[:], from, to}}
 	rest := func() query {
-		from = last + 1
-		return ask()
+		return query{indexedFrom + "sequence > ?2 AND sequence <= ?3 ORDER BY sequence", []any{org.UUID[:], last, to}}
 	}
 	if span.dense {
-		ask = func() query { return query{denseQuery, []any{org.UUID[:], from, to, span.first, span.last}} }
+		all = query{denseFrom + "no BETWEEN ?4 AND ?5 ORDER BY no", []any{org.UUID[:], from, to, span.first, span.last}}
 		rest = func() query {
-			span.first = last + 1
-			return ask()
+			return query{denseFrom + "no > ?4 AND no <= ?5 ORDER BY no", []any{org.UUID[:], from, to, last, span.last}}
 		}
 	}
-	return s.scan(ctx, ask(), rest, func(r row) error {
+	return s.scan(ctx, all, rest, func(r row) error {
 		if err := r.skip(1).Scan(&last); err != nil {
 			return err
 		}
@@ -211,7 +206,7 @@ func (s *Store) spanOf(ctx context.Context, org ledger.OrgID, from, to int64) (*
 }
 
 const (
-	indexedQuery = "SELECT body, sequence FROM receipts WHERE org_id = ?1 AND sequence BETWEEN ?2 AND ?3 ORDER BY sequence"
+	indexedFrom = "SELECT body, sequence FROM receipts WHERE org_id = ?1 AND "
 	// The plus signs keep the planner from using the index on sequences.
-	denseQuery = "SELECT body, no FROM receipts WHERE no BETWEEN ?4 AND ?5 AND +org_id = ?1 AND +sequence BETWEEN ?2 AND ?3 ORDER BY no"
+	denseFrom = "SELECT body, no FROM receipts WHERE +org_id = ?1 AND +sequence BETWEEN ?2 AND ?3 AND "
 )

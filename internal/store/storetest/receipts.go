@@ -20,6 +20,7 @@ var receiptCases = []testCase{
 	{name: "receipts are listed newest first", run: listsReceipts},
 	{name: "receipts are scanned by range", run: scansReceipts},
 	{name: "a scan of many receipts sees each once", run: scansManyReceipts, unaudited: true},
+	{name: "a scan of receipts ends at the largest sequence", run: scansTheLast, unaudited: true},
 	{name: "a visitor's error ends a scan of receipts", run: visitorEndsReceiptScan},
 	{name: "a head moves with its organization alone", run: headsMoveAlone},
 }
@@ -85,6 +86,26 @@ func scansReceipts(t *testing.T, w *world) {
 		}
 		assertEqual(t, "receipts", got, all[test.first:test.last])
 		assertEqual(t, "bodies", w.bodies(t, m, test.from, test.to), bodiesOf(got))
+	}
+}
+
+func scansTheLast(t *testing.T, w *world) {
+	f := w.newFixture(t)
+	last := receiptLike(func(r *ledger.StoredReceipt, _ *fixture) { r.Sequence = math.MaxInt64 })(w, f)
+	w.write(t, last)
+	visits := 0
+	visit := func() error {
+		if visits++; visits > 10 {
+			return errors.New("the scan begins again")
+		}
+		return nil
+	}
+	org := last.NewReceipts[0].Org
+	done(t, w.ScanReceipts(t.Context(), org, math.MinInt64, math.MaxInt64, func(*ledger.StoredReceipt) error { return visit() }))
+	once := visits
+	done(t, w.ScanBodies(t.Context(), org, math.MinInt64, math.MaxInt64, func([]byte) error { return visit() }))
+	if visits != 2*once {
+		t.Errorf("%d receipts were visited, and %d bodies", once, visits-once)
 	}
 }
 
