@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 
 	"countersign/internal/ledger"
@@ -68,7 +67,7 @@ const scanPage = 500
 // to another organization.
 const (
 	auditChains = `select ` + chainColumns + ` from chains c left join chain_states s on s.chain_id = c.id and s.org_id = c.org_id
-		where c.org_id = $1 and c.id > $2 order by c.id limit $3`
+		where c.org_id = $1`
 	auditStates = `select s.org_id, s.status, s.state, s.mac
 		from chain_states s left join chains c on c.id = s.chain_id and c.org_id = s.org_id where s.org_id = $1 and c.id is null`
 )
@@ -82,14 +81,17 @@ func (s *Store) ScanChains(ctx context.Context, org ledger.OrgID, visit func(*st
 	if err != nil {
 		return err
 	}
-	var last ledger.ChainID
+	const order = ` order by c.id limit $2`
+	sql, args := auditChains+order, []any{bytesOf(org.UUID), scanPage}
 	return scanPages(scanPage, func() (int, error) {
+		var last ledger.ChainID
 		count := 0
-		err := s.query(ctx, "scan chains", auditChains, []any{bytesOf(org.UUID), bytesOf(last.UUID), scanPage}, func(r *row) error {
+		err := s.query(ctx, "scan chains", sql, args, func(r *row) error {
 			chain := readChain(r)
 			last, count = chain.ID, count+1
 			return show(r, chain, visit)
 		})
+		sql, args = auditChains+` and c.id > $3`+order, append(args[:2], bytesOf(last.UUID))
 		return count, err
 	})
 }
@@ -171,24 +173,21 @@ const chainPage = 50
 // ScanEvents implements store.Governance. A chain's id starts with the time at which it was opened,
 // so the chains since then are the end of an index.
 func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.Time, visit func(*store.ChainRecord, *ledger.StoredEvent) error) error {
-	const sql = selectChains + `where c.org_id = $1 and c.id >= $2 and c.id < $3 order by c.id desc limit $4`
+	const sinceFirst, order = selectChains + `where c.org_id = $1 and c.id >= $2`, ` order by c.id desc limit $3`
 	first := ledger.NewTimedID(max(since, 0), [10]byte{})
 	first[6], first[8] = 0, 0 // the smallest id of that millisecond
-	last := ledger.ChainID{}
-	for i := range last.UUID {
-		last.UUID[i] = math.MaxUint8
-	}
+	sql, args := sinceFirst+order, []any{bytesOf(org.UUID), bytesOf(first), chainPage}
 	return scanPages(chainPage, func() (int, error) {
-		chains, err := list(ctx, s, "scan chains", sql, []any{bytesOf(org.UUID), bytesOf(first), bytesOf(last.UUID), chainPage}, readChain)
+		chains, err := list(ctx, s, "scan chains", sql, args, readChain)
 		if err != nil {
 			return 0, err
 		}
 		for _, chain := range chains {
-			last = chain.ID
 			err := s.scanEventsOf(ctx, chain, func(event *ledger.StoredEvent) error { return visit(chain, event) })
 			if err != nil {
 				return 0, err
 			}
+			sql, args = sinceFirst+` and c.id < $4`+order, append(args[:3], bytesOf(chain.ID.UUID))
 		}
 		return len(chains), nil
 	})

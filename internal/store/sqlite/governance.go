@@ -81,9 +81,11 @@ const (
 var chainColumnCount = strings.Count(chainColumns, ",") + 1
 
 // ScanEvents implements store.Governance. A chain's id begins with the time at which
-// it was opened, so the smallest id of since is a lower bound.
+// it was opened, so the smallest id of since is a lower bound: one without version and
+// variant, whose bits follow the time.
 func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.Time, visit func(*store.ChainRecord, *ledger.StoredEvent) error) error {
 	first := ledger.NewTimedID(max(since, 0), [10]byte{})
+	first[6], first[8] = 0, 0
 	var chain *store.ChainRecord
 	var chainNo int64
 	// The row visited last. The chain's id is kept as stored: a forged one may have any

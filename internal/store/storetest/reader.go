@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -19,6 +21,7 @@ var readerCases = []testCase{
 	{name: "a chain is read with the first of its rows", run: readsChainRows},
 	{name: "chains are scanned in order of id", run: scansChains},
 	{name: "a scan of many chains sees each once", run: scansManyChains, unaudited: true},
+	{name: "chains with the smallest and the greatest id are scanned", run: scansExtremeChains, unaudited: true},
 	{name: "a visitor's error ends a scan of chains", run: visitorEndsChainScan},
 }
 
@@ -252,4 +255,32 @@ func visitorEndsChainScan(t *testing.T, w *world) {
 	if visits != 1 {
 		t.Errorf("%d visits, want 1", visits)
 	}
+}
+
+// scansExtremeChains stores ids that the service never makes: somebody who writes to the database
+// must not be able to hide a chain behind its id.
+func scansExtremeChains(t *testing.T, w *world) {
+	m := w.join(t)
+	want := []ledger.ChainID{{UUID: uuid.Nil}, w.chainID(), {UUID: uuid.Max}}
+	for _, id := range want {
+		chain := w.draft(m)
+		chain.ID = id
+		w.write(t, &store.Changes{NewChains: []*store.ChainRecord{w.record(chain, "")}})
+		w.mustAct(t, id, newAction(""))
+	}
+	var got []ledger.ChainID
+	err := w.ScanChains(t.Context(), m.org.ID, func(record *store.ChainRecord) error {
+		got = append(got, record.ID)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("scan: %v", err)
+	}
+	assertEqual(t, "chains", got, want)
+	got = nil
+	for _, visit := range w.scanEvents(t, m.org.ID, 0) {
+		got = append(got, visit.Chain.ID)
+	}
+	slices.Reverse(got)
+	assertEqual(t, "chains of events", got, want)
 }
