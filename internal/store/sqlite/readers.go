@@ -249,7 +249,7 @@ func (s *Store) scan(ctx context.Context, all query, rest func() query, visit fu
 	case errors.As(err, &own):
 		return own.error
 	case ctx.Err() != nil && err != nil:
-		return ctx.Err()
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 	}
 	return classify(err)
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -23,6 +24,7 @@ var readerCases = []testCase{
 	{name: "a scan of many chains sees each once", run: scansManyChains, unaudited: true},
 	{name: "chains with the smallest and the greatest id are scanned", run: scansExtremeChains, unaudited: true},
 	{name: "a visitor's error ends a scan of chains", run: visitorEndsChainScan},
+	{name: "a scan whose context ends is unavailable", run: contextEndsScan},
 }
 
 func unknownIsNotFound(t *testing.T, w *world) {
@@ -254,6 +256,24 @@ func visitorEndsChainScan(t *testing.T, w *world) {
 	wantError(t, "scan", err, enough)
 	if visits != 1 {
 		t.Errorf("%d visits, want 1", visits)
+	}
+}
+
+// contextEndsScan tells the end of the context from an error of the visitor.
+func contextEndsScan(t *testing.T, w *world) {
+	m := w.join(t)
+	w.openChains(t, m, 600) // more than a page of any store
+	ctx, cancel := context.WithCancel(t.Context())
+	visits := 0
+	err := w.ScanChains(ctx, m.org.ID, func(*store.ChainRecord) error {
+		visits++
+		cancel()
+		return nil
+	})
+	wantError(t, "scan", err, store.ErrUnavailable)
+	wantError(t, "scan", err, context.Canceled)
+	if visits >= 600 {
+		t.Errorf("%d visits after the context ended", visits)
 	}
 }
 
