@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
 	"math"
@@ -69,7 +70,7 @@ func jobColumns(jobs []*store.Job) [][]byte {
 
 // FinishJob implements store.Jobs.
 func (s *Store) FinishJob(ctx context.Context, job *store.Job, follow []*store.Job) error {
-	return s.endJob(ctx, "finish job", job, func(rt *roundTrip) {
+	return s.endJobs(ctx, "finish job", []*store.Job{job}, func(rt *roundTrip, job *store.Job) {
 		rt.update(1, "leased jobs", deleteJobSQL, intParameter(job.No), job.Lease[:])
 		sendJobs(rt, follow)
 	})
@@ -77,24 +78,35 @@ func (s *Store) FinishJob(ctx context.Context, job *store.Job, follow []*store.J
 
 // BuryJob implements store.Jobs.
 func (s *Store) BuryJob(ctx context.Context, job *store.Job, fault string) error {
-	return s.endJob(ctx, "bury job", job, func(rt *roundTrip) {
+	return s.endJobs(ctx, "bury job", []*store.Job{job}, func(rt *roundTrip, job *store.Job) {
 		rt.update(1, "leased jobs", buryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault))
 	})
 }
 
-// endJob ends a job in one round trip plus the commit, and releases the next job of its stream. It
-// holds the stream's lock, so that no claim can mark a job as held in between: that job would wait
-// for an end that is already over.
-func (s *Store) endJob(ctx context.Context, what string, job *store.Job, end func(*roundTrip)) error {
+// endJobs ends jobs in one round trip plus the commit, and releases the next job of each stream. It
+// holds the streams' locks, so that no claim can mark a job as held in between: that job would wait
+// for an end that is already over. Locks and rows are taken in order, so that two calls do not
+// deadlock.
+func (s *Store) endJobs(ctx context.Context, what string, jobs []*store.Job, end func(*roundTrip, *store.Job)) error {
+	jobs = slices.SortedFunc(slices.Values(jobs), func(a, b *store.Job) int { return cmp.Compare(a.No, b.No) })
+	var locks []int32
+	for _, job := range jobs {
+		if job.Stream != "" {
+			locks = append(locks, streamKey(job.Stream))
+		}
+	}
+	slices.Sort(locks)
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		rt := new(roundTrip)
 		rt.send(beginSQL)
-		if job.Stream != "" {
-			rt.send(lockStreamSQL, intParameter(int64(streamKey(job.Stream))))
+		for _, lock := range slices.Compact(locks) {
+			rt.send(lockStreamSQL, intParameter(int64(lock)))
 		}
-		end(rt)
-		if job.Stream != "" {
-			rt.send(freeNextSQL, []byte(job.Stream))
+		for _, job := range jobs {
+			end(rt, job)
+			if job.Stream != "" {
+				rt.send(freeNextSQL, []byte(job.Stream))
+			}
 		}
 		rt.send(noTimeoutSQL)
 		return explain(what, rt.run(ctx, conn))
@@ -145,15 +157,9 @@ func readScanned(r *row) *store.Job {
 
 // BuryJobs implements store.Jobs.
 func (s *Store) BuryJobs(ctx context.Context, jobs []*store.Job, fault string) error {
-	for _, job := range jobs {
-		err := s.endJob(ctx, "bury jobs", job, func(rt *roundTrip) {
-			rt.send(burySQL, intParameter(job.No), faultParameter(fault))
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.endJobs(ctx, "bury jobs", jobs, func(rt *roundTrip, job *store.Job) {
+		rt.send(burySQL, intParameter(job.No), faultParameter(fault))
+	})
 }
 
 // LastJobName implements store.Jobs.

@@ -130,3 +130,34 @@ func TestChangedBodies(t *testing.T) {
 		t.Errorf("scan: %v", err)
 	}
 }
+
+// If one of several jobs cannot be buried, none is: the caller reports those that were.
+func TestJobsAreBuriedTogether(t *testing.T) {
+	t.Parallel()
+	address := newDatabase(t)
+	s := open(t, address)
+	err := s.Transact(t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
+		return &store.Changes{NewJobs: []*store.Job{{Kind: "work", Stream: "a"}, {Kind: "work"}, {Kind: "work", Stream: "b"}}}, nil
+	})
+	if err != nil {
+		t.Fatalf("transact: %v", err)
+	}
+	var jobs []*store.Job
+	if err := s.ScanJobs(t.Context(), "", func(job *store.Job) error { jobs = append(jobs, job); return nil }); err != nil {
+		t.Fatalf("scan: %v", err)
+	}
+	administer(t, address, fmt.Sprintf("alter table jobs add constraint kept check (not buried or no <> %d)", jobs[2].No))
+	if err := s.BuryJobs(t.Context(), jobs, "not ours"); err == nil {
+		t.Error("a job was buried that cannot be")
+	}
+	if waiting, buried, err := s.CountJobs(t.Context()); err != nil || waiting != 3 || buried != 0 {
+		t.Errorf("%d jobs wait and %d are buried, error %v; want 3 and none", waiting, buried, err)
+	}
+	administer(t, address, "alter table jobs drop constraint kept")
+	if err := s.BuryJobs(t.Context(), jobs, "not ours"); err != nil {
+		t.Errorf("bury: %v", err)
+	}
+	if waiting, buried, err := s.CountJobs(t.Context()); err != nil || waiting != 0 || buried != 3 {
+		t.Errorf("%d jobs wait and %d are buried, error %v; want none and 3", waiting, buried, err)
+	}
+}
