@@ -21,18 +21,14 @@ const (
 
 // CreateOrganization implements store.Directory.
 func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization, head *ledger.Head, with *store.Changes) error {
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		if err := sendNewOrganization(rt, org, head); err != nil {
-			return err
-		}
-		if err := sendChanges(rt, with); err != nil {
-			return err
-		}
-		rt.send(noTimeoutSQL)
-		return explain("create organization", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	if err := sendNewOrganization(rt, org, head); err != nil {
+		return err
+	}
+	if err := sendChanges(rt, with); err != nil {
+		return err
+	}
+	return s.runTransaction(ctx, "create organization", rt)
 }
 
 // Organization implements store.Directory.
@@ -174,14 +170,10 @@ func (s *Store) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time
 	}
 	keys := slices.Collect(maps.Keys(used))
 	wanted := ids(keys, keyUUID)
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		rt.send(lockKeyUseSQL, wanted)
-		rt.send(touchKeysSQL, wanted, ints(keys, func(id ledger.KeyID) int64 { return int64(used[id]) }))
-		rt.send(noTimeoutSQL)
-		return explain("touch keys", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	rt.send(lockKeyUseSQL, wanted)
+	rt.send(touchKeysSQL, wanted, ints(keys, func(id ledger.KeyID) int64 { return int64(used[id]) }))
+	return s.runTransaction(ctx, "touch keys", rt)
 }
 
 // CreateSignIn implements store.SignIns.

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -322,13 +321,9 @@ func (s *Store) PutPolls(ctx context.Context, polls map[ledger.ApprovalID]ledger
 		return nil
 	}
 	approvals := slices.SortedFunc(maps.Keys(polls), func(a, b ledger.ApprovalID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) })
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		rt.send(putPollsSQL, ids(approvals, approvalUUID), ints(approvals, func(id ledger.ApprovalID) int64 { return int64(polls[id]) }))
-		rt.send(noTimeoutSQL)
-		return explain("put polls", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	rt.send(putPollsSQL, ids(approvals, approvalUUID), ints(approvals, func(id ledger.ApprovalID) int64 { return int64(polls[id]) }))
+	return s.runTransaction(ctx, "put polls", rt)
 }
 
 // Polls implements store.Governance.

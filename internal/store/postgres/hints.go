@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -28,13 +27,9 @@ func (s *Store) TouchChains(ctx context.Context, polled map[ledger.ChainID]ledge
 		return nil
 	}
 	chains := slices.Collect(maps.Keys(polled))
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		rt.send(touchChainsSQL, ids(chains, chainUUID), ints(chains, func(id ledger.ChainID) int64 { return int64(polled[id]) }))
-		rt.send(noTimeoutSQL)
-		return explain("touch chains", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	rt.send(touchChainsSQL, ids(chains, chainUUID), ints(chains, func(id ledger.ChainID) int64 { return int64(polled[id]) }))
+	return s.runTransaction(ctx, "touch chains", rt)
 }
 
 type poll struct {
@@ -81,17 +76,13 @@ func (s *Store) AddLegacyUses(ctx context.Context, uses map[store.LegacyUseRef]i
 		return nil
 	}
 	sorted := slices.SortedFunc(maps.Keys(uses), compareLegacyUses)
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		rt.send(addLegacyUsesSQL,
-			ids(sorted, func(u store.LegacyUseRef) uuid.UUID { return u.Org.UUID }),
-			ints(sorted, func(u store.LegacyUseRef) int64 { return int64(u.Day) }),
-			texts(sorted, func(u store.LegacyUseRef) string { return u.Route }),
-			ints(sorted, func(u store.LegacyUseRef) int64 { return uses[u] }))
-		rt.send(noTimeoutSQL)
-		return explain("add legacy uses", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	rt.send(addLegacyUsesSQL,
+		ids(sorted, func(u store.LegacyUseRef) uuid.UUID { return u.Org.UUID }),
+		ints(sorted, func(u store.LegacyUseRef) int64 { return int64(u.Day) }),
+		texts(sorted, func(u store.LegacyUseRef) string { return u.Route }),
+		ints(sorted, func(u store.LegacyUseRef) int64 { return uses[u] }))
+	return s.runTransaction(ctx, "add legacy uses", rt)
 }
 
 // LegacyUses implements store.LegacyUses.
@@ -146,14 +137,9 @@ func (s *Store) AddPostings(ctx context.Context, postings []store.Posting) (adde
 
 // addPostings returns how many rows an insert has written.
 func (s *Store) addPostings(ctx context.Context, insert string, parameters [][]byte) (written int64, err error) {
-	err = s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		written = 0
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		fetch(rt, insert+" returning 1::bigint", func(r *row) int64 { return r.int() }, func(n int64) { written += n }, parameters...)
-		rt.send(noTimeoutSQL)
-		return explain("add postings", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	fetch(rt, insert+" returning 1::bigint", func(r *row) int64 { return r.int() }, func(n int64) { written += n }, parameters...)
+	err = s.runTransaction(ctx, "add postings", rt)
 	return written, err
 }
 

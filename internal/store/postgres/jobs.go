@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -96,32 +95,24 @@ func (s *Store) endJobs(ctx context.Context, what string, jobs []*store.Job, end
 		}
 	}
 	slices.Sort(locks)
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		for _, lock := range slices.Compact(locks) {
-			rt.send(lockStreamSQL, intParameter(int64(lock)))
+	rt := new(roundTrip)
+	for _, lock := range slices.Compact(locks) {
+		rt.send(lockStreamSQL, intParameter(int64(lock)))
+	}
+	for _, job := range jobs {
+		end(rt, job)
+		if job.Stream != "" {
+			rt.send(freeNextSQL, []byte(job.Stream))
 		}
-		for _, job := range jobs {
-			end(rt, job)
-			if job.Stream != "" {
-				rt.send(freeNextSQL, []byte(job.Stream))
-			}
-		}
-		rt.send(noTimeoutSQL)
-		return explain(what, rt.run(ctx, conn))
-	})
+	}
+	return s.runTransaction(ctx, what, rt)
 }
 
 // RetryJob implements store.Jobs. The job has started, so it keeps blocking its stream.
 func (s *Store) RetryJob(ctx context.Context, job *store.Job, runAt ledger.Time, fault string) error {
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		rt.update(1, "leased jobs", retryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault), intParameter(int64(runAt)))
-		rt.send(noTimeoutSQL)
-		return explain("retry job", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	rt.update(1, "leased jobs", retryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault), intParameter(int64(runAt)))
+	return s.runTransaction(ctx, "retry job", rt)
 }
 
 // CountJobs implements store.Jobs.

@@ -115,6 +115,18 @@ func (s *Store) change(ctx context.Context, work func(context.Context, *pgx.Conn
 	})
 }
 
+// runTransaction is inTransaction for statements that are known beforehand: they take one round trip
+// plus the commit.
+func (s *Store) runTransaction(ctx context.Context, what string, rt *roundTrip) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		whole := new(roundTrip)
+		whole.send(beginSQL)
+		whole.statements = append(whole.statements, rt.statements...)
+		whole.send(noTimeoutSQL)
+		return explain(what, whole.run(ctx, conn))
+	})
+}
+
 func rollback(ctx context.Context, conn *pgx.Conn) {
 	if conn.IsClosed() {
 		return

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -71,38 +70,34 @@ func (s *Store) UnsealedRows(ctx context.Context, org ledger.OrgID, limit int) (
 
 // SealRows implements store.Unsealed.
 func (s *Store) SealRows(ctx context.Context, rows *store.Rows) error {
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		rt.send(sealWebhooksSQL,
-			ids(rows.Webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.ID.UUID }),
-			blobs(rows.Webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }),
-			ints(rows.Webhooks, func(w *store.WebhookRecord) int64 { return w.Act }))
-		rt.send(sealPoliciesSQL,
-			ids(rows.Policies, func(p *store.PolicyRecord) uuid.UUID { return p.Org.UUID }),
-			blobs(rows.Policies, func(p *store.PolicyRecord) []byte { return notNil(p.MAC) }),
-			ints(rows.Policies, func(p *store.PolicyRecord) int64 { return p.Number }),
-			ints(rows.Policies, func(p *store.PolicyRecord) int64 { return p.Act }))
-		rt.send(sealTokensSQL,
-			ids(rows.Tokens, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID }),
-			blobs(rows.Tokens, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }),
-			ints(rows.Tokens, func(t *store.TokenRecord) int64 { return t.Act }))
-		rt.send(sealSigningKeysSQL,
-			ids(rows.SigningKeys, func(k *store.SigningKeyRecord) uuid.UUID { return k.ID.UUID }),
-			blobs(rows.SigningKeys, func(k *store.SigningKeyRecord) []byte { return notNil(k.MAC) }),
-			ids(rows.SigningKeys, func(k *store.SigningKeyRecord) uuid.UUID { return k.Org.UUID }),
-			ints(rows.SigningKeys, func(k *store.SigningKeyRecord) int64 { return k.Act }))
-		rt.send(sealAnchorsSQL,
-			ids(rows.Anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Org.UUID }),
-			blobs(rows.Anchors, func(a *store.AnchorRecord) []byte { return notNil(a.MAC) }),
-			texts(rows.Anchors, func(a *store.AnchorRecord) string { return a.Subject.Kind }),
-			ids(rows.Anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Subject.ID }),
-			texts(rows.Anchors, func(a *store.AnchorRecord) string { return a.Method }))
-		rt.send(sealJobsSQL,
-			ints(rows.Jobs, func(j *store.Job) int64 { return j.No }),
-			blobs(rows.Jobs, func(j *store.Job) []byte { return notNil(j.MAC) }),
-			ints(rows.Jobs, func(j *store.Job) int64 { return int64(j.DueAt) }))
-		rt.send(noTimeoutSQL)
-		return explain("seal rows", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	rt.send(sealWebhooksSQL,
+		ids(rows.Webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.ID.UUID }),
+		blobs(rows.Webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }),
+		ints(rows.Webhooks, func(w *store.WebhookRecord) int64 { return w.Act }))
+	rt.send(sealPoliciesSQL,
+		ids(rows.Policies, func(p *store.PolicyRecord) uuid.UUID { return p.Org.UUID }),
+		blobs(rows.Policies, func(p *store.PolicyRecord) []byte { return notNil(p.MAC) }),
+		ints(rows.Policies, func(p *store.PolicyRecord) int64 { return p.Number }),
+		ints(rows.Policies, func(p *store.PolicyRecord) int64 { return p.Act }))
+	rt.send(sealTokensSQL,
+		ids(rows.Tokens, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID }),
+		blobs(rows.Tokens, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }),
+		ints(rows.Tokens, func(t *store.TokenRecord) int64 { return t.Act }))
+	rt.send(sealSigningKeysSQL,
+		ids(rows.SigningKeys, func(k *store.SigningKeyRecord) uuid.UUID { return k.ID.UUID }),
+		blobs(rows.SigningKeys, func(k *store.SigningKeyRecord) []byte { return notNil(k.MAC) }),
+		ids(rows.SigningKeys, func(k *store.SigningKeyRecord) uuid.UUID { return k.Org.UUID }),
+		ints(rows.SigningKeys, func(k *store.SigningKeyRecord) int64 { return k.Act }))
+	rt.send(sealAnchorsSQL,
+		ids(rows.Anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Org.UUID }),
+		blobs(rows.Anchors, func(a *store.AnchorRecord) []byte { return notNil(a.MAC) }),
+		texts(rows.Anchors, func(a *store.AnchorRecord) string { return a.Subject.Kind }),
+		ids(rows.Anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Subject.ID }),
+		texts(rows.Anchors, func(a *store.AnchorRecord) string { return a.Method }))
+	rt.send(sealJobsSQL,
+		ints(rows.Jobs, func(j *store.Job) int64 { return j.No }),
+		blobs(rows.Jobs, func(j *store.Job) []byte { return notNil(j.MAC) }),
+		ints(rows.Jobs, func(j *store.Job) int64 { return int64(j.DueAt) }))
+	return s.runTransaction(ctx, "seal rows", rt)
 }

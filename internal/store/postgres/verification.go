@@ -52,14 +52,10 @@ func (s *Store) TouchTokens(ctx context.Context, used map[ledger.TokenID]ledger.
 	}
 	tokens := slices.Collect(maps.Keys(used))
 	wanted := ids(tokens, tokenUUID)
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		rt.send(lockTokensSQL, wanted)
-		rt.send(touchTokensSQL, wanted, ints(tokens, func(id ledger.TokenID) int64 { return int64(used[id]) }))
-		rt.send(noTimeoutSQL)
-		return explain("touch tokens", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	rt.send(lockTokensSQL, wanted)
+	rt.send(touchTokensSQL, wanted, ints(tokens, func(id ledger.TokenID) int64 { return int64(used[id]) }))
+	return s.runTransaction(ctx, "touch tokens", rt)
 }
 
 // SigningKeys implements store.Verification.
@@ -80,13 +76,9 @@ func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int6
 
 // PutAnchor implements store.Verification.
 func (s *Store) PutAnchor(ctx context.Context, a *store.AnchorRecord) error {
-	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rt := new(roundTrip)
-		rt.send(beginSQL)
-		sendAnchors(rt, []*store.AnchorRecord{a})
-		rt.send(noTimeoutSQL)
-		return explain("put anchor", rt.run(ctx, conn))
-	})
+	rt := new(roundTrip)
+	sendAnchors(rt, []*store.AnchorRecord{a})
+	return s.runTransaction(ctx, "put anchor", rt)
 }
 
 const (
