@@ -133,21 +133,14 @@ func (s *Store) Probe(ctx context.Context) error {
 	if err := s.Ping(ctx); err != nil {
 		return err
 	}
-	err := s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		if err := begin(ctx, conn); err != nil {
-			return err
+	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, probeSQL)
+		var refusal *pgconn.PgError
+		if errors.As(err, &refusal) && refusal.Code == codeNotPermitted {
+			return errNothingToWrite
 		}
-		if _, err := conn.Exec(ctx, probeSQL); err != nil {
-			var refusal *pgconn.PgError
-			if errors.As(err, &refusal) && refusal.Code == codeNotPermitted {
-				return errNothingToWrite
-			}
-			return explain("probe", err)
-		}
-		_, err := conn.Exec(ctx, noTimeoutSQL)
 		return explain("probe", err)
 	})
-	return err
 }
 
 // Backup implements store.Store. It is not supported.

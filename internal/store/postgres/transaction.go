@@ -96,16 +96,11 @@ func (s *Store) awaitAnswer(conn *pgconn.PgConn) {
 	}()
 }
 
-func begin(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, beginSQL)
-	return explain("begin", err)
-}
-
 // change is inTransaction for rare writes, which run one statement after another.
 func (s *Store) change(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		if err := begin(ctx, conn); err != nil {
-			return err
+		if _, err := conn.Exec(ctx, beginSQL); err != nil {
+			return explain("begin", err)
 		}
 		if err := work(ctx, conn); err != nil {
 			return err
