@@ -332,15 +332,8 @@ func (s *Store) Polls(ctx context.Context, approvals []ledger.ApprovalID) (map[l
 	if len(approvals) == 0 {
 		return polls, nil
 	}
-	wanted := make([][16]byte, len(approvals))
-	for i, id := range approvals {
-		wanted[i] = id.UUID
-	}
-	err := s.query(ctx, "polls", selectPollsSQL, []any{wanted}, func(r *row) error {
-		id := ledger.ApprovalID{UUID: r.id()}
-		polls[id] = r.time()
-		return r.end()
-	})
+	err := fetchNow(ctx, s, "polls", selectPollsSQL, readPoll, func(p poll) { polls[ledger.ApprovalID{UUID: p.id}] = p.at },
+		ids(approvals, approvalUUID))
 	return polls, err
 }
 

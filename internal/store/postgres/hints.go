@@ -33,8 +33,8 @@ func (s *Store) TouchChains(ctx context.Context, polled map[ledger.ChainID]ledge
 }
 
 type poll struct {
-	chain uuid.UUID
-	at    ledger.Time
+	id uuid.UUID // of a chain or an approval
+	at ledger.Time
 }
 
 func readPoll(r *row) poll { return poll{r.id(), r.time()} }
@@ -45,7 +45,7 @@ func (s *Store) Polled(ctx context.Context, chains []ledger.ChainID) (map[ledger
 	if len(chains) == 0 {
 		return polled, nil
 	}
-	err := fetchNow(ctx, s, "polls", loadPollsSQL, readPoll, func(p poll) { polled[ledger.ChainID{UUID: p.chain}] = p.at },
+	err := fetchNow(ctx, s, "polls", loadPollsSQL, readPoll, func(p poll) { polled[ledger.ChainID{UUID: p.id}] = p.at },
 		ids(chains, chainUUID))
 	return polled, err
 }
@@ -54,7 +54,7 @@ func loadPolls(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	loaded.Polls = make(map[ledger.ChainID]ledger.Time)
 	chains := sorted(needs.Polls, chainUUID)
 	fetchAll(rt, loadPollsSQL, chains, readPoll,
-		func(p poll) { loaded.Polls[ledger.ChainID{UUID: p.chain}] = p.at })
+		func(p poll) { loaded.Polls[ledger.ChainID{UUID: p.id}] = p.at })
 }
 
 const (
