@@ -46,20 +46,8 @@ func (s *Store) AllCounters(ctx context.Context, org ledger.OrgID, after ledger.
 }
 
 func (tx *transaction) loadCounters(needs *store.Needs, loaded *store.Loaded) error {
-	for _, id := range needs.Counters {
-		if loaded.Counters[id] != nil {
-			continue
-		}
-		err := tx.query(selectCounters+"WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
-			counter, err := scanCounter(rows)
-			loaded.Counters[id] = counter
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return loadEach(tx, needs.Counters, loaded.Counters, selectCounters+"WHERE id = ?",
+		func(id *ledger.CounterID) []any { return []any{id.UUID[:]} }, scanCounter)
 }
 
 func (tx *transaction) insertCounter(c *store.CounterRecord) error {

@@ -115,18 +115,8 @@ func (tx *transaction) insertRotation(r *store.RotationRecord) error {
 }
 
 func (tx *transaction) loadRotations(needs *store.Needs, loaded *store.Loaded) error {
-	for _, ref := range needs.Rotations {
-		query := "SELECT " + rotationColumns + " FROM key_rotations WHERE org_id = ? AND idempotency_key = ?"
-		err := tx.query(query, []any{ref.Org.UUID[:], ref.Key}, func(rows row) error {
-			rotation, err := scanRotation(rows)
-			loaded.Rotations[ref] = rotation
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return loadEach(tx, needs.Rotations, loaded.Rotations, "SELECT "+rotationColumns+" FROM key_rotations WHERE org_id = ? AND idempotency_key = ?",
+		func(ref *store.RotationRef) []any { return []any{ref.Org.UUID[:], ref.Key} }, scanRotation)
 }
 
 // CreateSignIn implements store.SignIns.

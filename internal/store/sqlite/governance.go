@@ -207,17 +207,8 @@ func (s *Store) ImportedApprovals(ctx context.Context, org ledger.OrgID, after l
 }
 
 func (tx *transaction) loadImported(needs *store.Needs, loaded *store.Loaded) error {
-	for _, id := range needs.Imported {
-		err := tx.query(selectImported+"WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
-			imported, err := scanImported(rows)
-			loaded.Imported[id] = imported
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return loadEach(tx, needs.Imported, loaded.Imported, selectImported+"WHERE id = ?",
+		func(id *ledger.ApprovalID) []any { return []any{id.UUID[:]} }, scanImported)
 }
 
 func (tx *transaction) insertImported(a *store.ImportedApproval) error {

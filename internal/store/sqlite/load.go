@@ -48,6 +48,27 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 	return loaded, nil
 }
 
+// loadEach runs a query for each key that was not found yet, and stores the record that it
+// finds under the key.
+func loadEach[K comparable, R any](tx *transaction, wanted []K, found map[K]R, query string, args func(*K) []any, scan func(row) (R, error)) error {
+	for i := range wanted {
+		if _, known := found[wanted[i]]; known {
+			continue
+		}
+		err := tx.query(query, args(&wanted[i]), func(rows row) error {
+			record, err := scan(rows)
+			if err == nil {
+				found[wanted[i]] = record
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // loadOrgs treats Orgs and Govern alike: the transaction has locked the whole
 // database.
 func (tx *transaction) loadOrgs(needs *store.Needs, loaded *store.Loaded) error {
@@ -198,17 +219,8 @@ func (tx *transaction) loadApprovals(needs *store.Needs, loaded *store.Loaded) e
 }
 
 func (tx *transaction) loadWebhooks(needs *store.Needs, loaded *store.Loaded) error {
-	for _, id := range needs.Webhooks {
-		err := tx.query("SELECT "+webhookColumns+" FROM webhooks WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
-			webhook, err := scanWebhook(rows)
-			loaded.Webhooks[id] = webhook
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return loadEach(tx, needs.Webhooks, loaded.Webhooks, "SELECT "+webhookColumns+" FROM webhooks WHERE id = ?",
+		func(id *ledger.WebhookID) []any { return []any{id.UUID[:]} }, scanWebhook)
 }
 
 // policy is Loaded.Policy.

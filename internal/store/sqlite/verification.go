@@ -22,32 +22,13 @@ func scanToken(rows row) (*store.TokenRecord, error) {
 }
 
 func (tx *transaction) loadTokens(needs *store.Needs, loaded *store.Loaded) error {
-	for _, id := range needs.Tokens {
-		err := tx.query("SELECT "+tokenColumns+" FROM tokens WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
-			token, err := scanToken(rows)
-			loaded.Tokens[id] = token
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return loadEach(tx, needs.Tokens, loaded.Tokens, "SELECT "+tokenColumns+" FROM tokens WHERE id = ?",
+		func(id *ledger.TokenID) []any { return []any{id.UUID[:]} }, scanToken)
 }
 
 func (tx *transaction) loadIssued(needs *store.Needs, loaded *store.Loaded) error {
-	for _, ref := range needs.Issued {
-		query := "SELECT " + tokenColumns + " FROM tokens WHERE org_id = ? AND idempotency_key = ?"
-		err := tx.query(query, []any{ref.Org.UUID[:], ref.Key}, func(rows row) error {
-			token, err := scanToken(rows)
-			loaded.Issued[ref] = token
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return loadEach(tx, needs.Issued, loaded.Issued, "SELECT "+tokenColumns+" FROM tokens WHERE org_id = ? AND idempotency_key = ?",
+		func(ref *store.TokenRef) []any { return []any{ref.Org.UUID[:], ref.Key} }, scanToken)
 }
 
 func (tx *transaction) insertToken(t *store.TokenRecord) error {
@@ -237,17 +218,8 @@ func (s *Store) Findings(ctx context.Context, after store.FindingRef, limit int)
 }
 
 func (tx *transaction) loadFindings(needs *store.Needs, loaded *store.Loaded) error {
-	for _, ref := range needs.Findings {
-		err := tx.query(selectFindings+"WHERE org_id = ? AND name = ?", []any{ref.Org.UUID[:], ref.Name}, func(rows row) error {
-			finding, err := scanFinding(rows)
-			loaded.Findings[ref] = finding
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return loadEach(tx, needs.Findings, loaded.Findings, selectFindings+"WHERE org_id = ? AND name = ?",
+		func(ref *store.FindingRef) []any { return []any{ref.Org.UUID[:], ref.Name} }, scanFinding)
 }
 
 func (tx *transaction) putFinding(f *store.FindingRecord) error {
