@@ -145,16 +145,15 @@ func (s *Store) ActLogs(ctx context.Context, orgs []ledger.OrgID) (map[ledger.Or
 			args[i] = padded[i].UUID[:]
 		}
 		query := "SELECT org_id, " + logColumns + " FROM act_logs WHERE org_id IN (" + placeholders(len(padded), "?") + ")"
-		_, err := readAll(ctx, s, query, args, func(r row) (*ledger.ActLog, error) {
+		return s.read(ctx, query, args, func(r row) error {
 			var org ledger.OrgID
 			if err := r.Scan(&org.UUID); err != nil {
-				return nil, err
+				return err
 			}
 			log, err := scanLog(r.skip(1), org)
 			found[org] = log
-			return log, err
+			return err
 		})
-		return err
 	})
 	return found, err
 }

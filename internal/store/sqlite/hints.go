@@ -3,8 +3,6 @@ package sqlite
 import (
 	"context"
 
-	"github.com/google/uuid"
-
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -35,28 +33,15 @@ func (s *Store) Polled(ctx context.Context, chains []ledger.ChainID) (map[ledger
 			args[i] = ids[i].UUID[:]
 		}
 		query := "SELECT c.id, p.polled_at FROM chains c JOIN chain_polls p ON p.chain_no = c.no WHERE c.id IN (" + placeholders(len(ids), "?") + ")"
-		found, err := readAll(ctx, s, query, args, scanPoll)
-		for _, p := range found {
-			polled[p.chain] = p.at
-		}
-		return err
+		return s.read(ctx, query, args, func(r row) error {
+			var chain ledger.ChainID
+			var at int64
+			err := r.Scan(&chain.UUID, &at)
+			polled[chain] = ledger.Time(at)
+			return err
+		})
 	})
 	return polled, err
-}
-
-type poll struct {
-	chain ledger.ChainID
-	at    ledger.Time
-}
-
-func scanPoll(rows row) (*poll, error) {
-	var id []byte
-	var at int64
-	if err := rows.Scan(&id, &at); err != nil {
-		return nil, err
-	}
-	chain, err := uuid.FromBytes(id)
-	return &poll{ledger.ChainID{UUID: chain}, ledger.Time(at)}, err
 }
 
 func (tx *transaction) loadPolls(needs *store.Needs, loaded *store.Loaded) error {
@@ -109,11 +94,8 @@ func (s *Store) LegacyUses(ctx context.Context, query store.LegacyUseQuery) ([]*
 }
 
 func scanLegacyUse(rows row) (*store.LegacyUse, error) {
-	var org []byte
 	use := new(store.LegacyUse)
-	err := rows.Scan(&org, (*int64)(&use.Day), &use.Route, &use.Requests)
-	copy(use.Org.UUID[:], org)
-	return use, err
+	return use, rows.Scan(&use.Org.UUID, (*int64)(&use.Day), &use.Route, &use.Requests)
 }
 
 const insertPostingSQL = "INSERT INTO postings (term, place, sequence) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"

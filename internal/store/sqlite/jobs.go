@@ -115,12 +115,11 @@ func (tx *transaction) claim(lease uuid.UUID, kind string, now, until ledger.Tim
 const jobColumns = "no, org_id, kind, stream, run_at, attempts, body, due_at, mac"
 
 func scanJob(rows row) (*store.Job, error) {
-	var org []byte
 	var stream *string
 	var attempts int64
 	job := new(store.Job)
-	err := rows.Scan(&job.No, &org, &job.Kind, &stream, (*int64)(&job.RunAt), &attempts, &job.Body, (*int64)(&job.DueAt), &job.MAC)
-	job.Org, job.Stream, job.Attempts = ledger.OrgID{UUID: idOf(org)}, orEmptyText(stream), int(attempts)
+	err := rows.Scan(&job.No, &job.Org.UUID, &job.Kind, &stream, (*int64)(&job.RunAt), &attempts, &job.Body, (*int64)(&job.DueAt), &job.MAC)
+	job.Stream, job.Attempts = orEmptyText(stream), int(attempts)
 	return job, err
 }
 
