@@ -62,8 +62,7 @@ func (g *group[K, V]) join(w *waiter[K, V]) {
 	}
 }
 
-// serve runs statements until no caller is waiting. join starts it; at most
-// maxReading run at once.
+// serve runs statements until no caller is waiting. join starts it; at most maxReading run at once.
 func (g *group[K, V]) serve() {
 	for {
 		waiters := g.take()

@@ -193,7 +193,7 @@ func (f *sqliteError) Error() string {
 
 var (
 	errNoMemory = &sqliteError{code: sqlitelib.SQLITE_NOMEM, text: "out of memory"}
-	errTooBig   = &sqliteError{code: sqlitelib.SQLITE_TOOBIG, text: "string or orEmpty too big"}
+	errTooBig   = &sqliteError{code: sqlitelib.SQLITE_TOOBIG, text: "the parameters of a statement are too large"}
 )
 
 // check turns a result code into an error; nil for SQLITE_OK.
