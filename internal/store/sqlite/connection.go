@@ -22,8 +22,8 @@ import (
 // functions use: pointer, and memory (see statement.go for the bounds).
 //
 // A connection serves one goroutine at a time: the pool, or Store.mu for the writer,
-// sees to that. Statements are never interrupted, because an interrupted one could
-// roll back the transaction.
+// sees to that. Only the copying of a backup is interrupted: elsewhere an interrupted
+// statement could roll back the transaction.
 type connection struct {
 	tls        *libc.TLS
 	db         uintptr               // the sqlite3 object; 0 before it is open
@@ -165,6 +165,14 @@ func (c *connection) query(query string, args []any, scan func(row) error) error
 			return c.check(rc)
 		}
 	}
+}
+
+// interrupt makes the statement fail that is running. Unlike the other methods, any goroutine may
+// call it while the connection is open.
+func (c *connection) interrupt() {
+	tls := libc.NewTLS()
+	defer tls.Close()
+	sqlitelib.Xsqlite3_interrupt(tls, c.db)
 }
 
 func (c *connection) close() error {

@@ -154,7 +154,7 @@ func (s *Store) Probe(ctx context.Context) error {
 }
 
 // Backup implements store.Store.
-func (s *Store) Backup(_ context.Context, path string) error {
+func (s *Store) Backup(ctx context.Context, path string) error {
 	// SQLite accepts an empty file as a new one, so the copy is private from the start.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	if errors.Is(err, fs.ErrExist) {
@@ -163,18 +163,45 @@ func (s *Store) Backup(_ context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	if err := errors.Join(s.copyTo(path), file.Sync(), file.Close()); err != nil {
+	if err := errors.Join(s.copyTo(ctx, path), file.Sync(), file.Close()); err != nil {
 		return fmt.Errorf("backup: %w", errors.Join(err, os.Remove(path)))
 	}
 	return nil
 }
 
-func (s *Store) copyTo(path string) error {
+// interruptPause is the time between two interruptions of a copy. One is not enough: SQLite
+// forgets it if the statement has not begun.
+const interruptPause = 10 * time.Millisecond
+
+func (s *Store) copyTo(ctx context.Context, path string) error {
 	source, err := connect(s.path)
 	if err != nil {
-		return err
+		return classify(err)
 	}
-	return errors.Join(source.exec("VACUUM INTO ?", path), source.close())
+	copied := make(chan struct{})
+	var interrupting sync.WaitGroup
+	interrupting.Go(func() {
+		select {
+		case <-copied:
+			return
+		case <-ctx.Done():
+		}
+		for {
+			source.interrupt()
+			select {
+			case <-copied:
+				return
+			case <-time.After(interruptPause):
+			}
+		}
+	})
+	err = source.exec("VACUUM INTO ?", path)
+	close(copied)
+	interrupting.Wait()
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+	}
+	return errors.Join(classify(err), source.close())
 }
 
 // Close implements store.Store.

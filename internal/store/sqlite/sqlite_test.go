@@ -1,9 +1,13 @@
 package sqlite_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"countersign/internal/store"
 	"countersign/internal/store/sqlite"
@@ -81,5 +85,39 @@ func TestBackupIsACompleteStore(t *testing.T) {
 	}
 	if info, err := os.Stat(copied); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("backup mode %v, %v", info.Mode(), err)
+	}
+}
+
+// A backup ends when its context does, however large the database is, and leaves no file.
+//
+//countersign:race
+func TestBackupEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	path, copied := filepath.Join(folder, "test.db"), filepath.Join(folder, "copy.db")
+	s := open(t, path)
+	tamper(t, path, "CREATE TABLE ballast (bytes BLOB)",
+		"WITH RECURSIVE rows (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM rows WHERE n < 20000) INSERT INTO ballast SELECT zeroblob(4000) FROM rows")
+	ctx, cancel := context.WithCancel(t.Context())
+	var backup sync.WaitGroup
+	backup.Go(func() { wantEnded(t, s.Backup(ctx, copied), copied) })
+	for {
+		if info, err := os.Stat(copied); err == nil && info.Size() > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	backup.Wait()
+	wantEnded(t, s.Backup(ctx, copied), copied)
+}
+
+func wantEnded(t *testing.T, err error, copied string) {
+	t.Helper()
+	if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v and %v", err, store.ErrUnavailable, context.Canceled)
+	}
+	if err := os.Remove(copied); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an incomplete copy is left: %v", err)
 	}
 }
