@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// innerRetry is the retry delay of work that depends only on the store.
+	// innerRetry is the retry delay of work that depends only on the store and is never given up.
 	innerRetry = 5 * time.Second
 	// anchorRetry is the retry delay of an anchor if the store failed: nobody waits for it.
 	anchorRetry = 5 * time.Minute
@@ -121,9 +121,9 @@ func hopeless(job *service.Job, err error) bool {
 // retryDelay returns how long to wait before the next attempt.
 func (w *Worker) retryDelay(job *service.Job, err error) time.Duration {
 	switch job.Kind {
-	case service.JobDeadline, service.JobNotice, service.JobKeyExpiry:
+	case service.JobDeadline, service.JobKeyExpiry:
 		return innerRetry
-	case service.JobWebhook, service.JobEmail:
+	case service.JobNotice, service.JobWebhook, service.JobEmail:
 		asked, _ := notify.RetryAfter(err)
 		return max(asked, notify.Backoff(job.Attempts, w.Random()))
 	case service.JobAnchor:
