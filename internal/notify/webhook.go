@@ -16,7 +16,6 @@ import (
 
 const (
 	webhookTimeout = 15 * time.Second // for the whole attempt
-	headerTimeout  = 12 * time.Second
 
 	maxAnswer       = 4 << 10 // bytes of an answer that are read and discarded
 	maxAnswerHeader = 16 << 10
@@ -51,7 +50,6 @@ func newWebhooks(d *dialer, roots *x509.CertPool, timeout time.Duration) *Webhoo
 		DialContext:            d.dial,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    connectTimeout,
-		ResponseHeaderTimeout:  headerTimeout,
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		MaxIdleConns:           16,
 		MaxIdleConnsPerHost:    1,
