@@ -41,9 +41,6 @@ func (s *approvalService) DecideApproval(ctx context.Context, caller *Caller, id
 		actions = append(actions, op.action)
 	}
 	err = s.policies.commitExamined(ctx, op, caller.Org, actions...)
-	for retry := 0; errors.Is(err, errVoterNotLoaded) && retry < maxRetries; retry++ {
-		err = s.policies.commitExamined(ctx, op, caller.Org, actions...)
-	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -372,13 +369,6 @@ func (v *approvalViewer) judgeVotes(ctx context.Context, view *ApprovalView, sto
 	return nil
 }
 
-// errVoterNotLoaded reports that someone voted after the operation named the keys that it
-// needs. The next attempt names that key, too.
-var errVoterNotLoaded = errors.New("key of a voter not loaded")
-
-// maxRetries bounds how often an operation is retried because of concurrent changes.
-const maxRetries = 20
-
 // nameVoters adds the keys of earlier voters to the operation's needs.
 func (o *approvalStep) nameVoters(approval *ledger.Approval) {
 	o.voters = nil
@@ -395,9 +385,9 @@ func (o *approvalStep) settlement(b *batch, org *ledger.Organization, live *live
 		return nil, fmt.Errorf("an approval is about another event than the one in its place: %w", ledger.ErrStateTampered)
 	}
 	for i := range approval.Votes {
-		if !slices.Contains(o.voters, approval.Votes[i].Reviewer.Key) {
+		if !slices.Contains(o.voters, approval.Votes[i].Reviewer.Key) { // a vote since the keys were named
 			o.nameVoters(approval)
-			return nil, errVoterNotLoaded
+			return nil, errNotLoaded
 		}
 	}
 	policy, err := b.policyFor(org, o.action)

@@ -31,10 +31,6 @@ type counting struct {
 	ids []ledger.CounterID
 }
 
-// errCountersNotLoaded reports that an operation needs counters that were not loaded. The next
-// attempt names them.
-var errCountersNotLoaded = errors.New("budget counters not loaded")
-
 func (c *counting) need(needs *store.Needs) { needs.Counters = append(needs.Counters, c.ids...) }
 
 // loaded fails if one of the counters was not loaded, and adds them for the next attempt.
@@ -45,16 +41,7 @@ func (c *counting) loaded(b *batch, ids []ledger.CounterID) error {
 	c.ids = slices.Compact(slices.SortedFunc(slices.Values(append(slices.Clone(c.ids), ids...)), func(a, b ledger.CounterID) int {
 		return slices.Compare(a.UUID[:], b.UUID[:])
 	}))
-	return errCountersNotLoaded
-}
-
-// commitLoaded commits an operation, and retries it if rows that it needs were not loaded.
-func (s *shared) commitLoaded(ctx context.Context, op operation) error {
-	err := s.committer.commit(ctx, op)
-	for retry := 0; retry < maxRetries && (errors.Is(err, errApprovalNotLoaded) || errors.Is(err, errCountersNotLoaded)); retry++ {
-		err = s.committer.commit(ctx, op)
-	}
-	return err
+	return errNotLoaded
 }
 
 // liveCounter is a counter in use by the batch.
@@ -76,7 +63,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 		return live, nil
 	}
 	if !b.loadedCounters[id] {
-		return nil, errCountersNotLoaded
+		return nil, errNotLoaded
 	}
 	record := b.loaded.Counters[id]
 	if record == nil {

@@ -100,6 +100,22 @@ func (c *committer) commitCompiled(ctx context.Context, op operation, stop bool)
 	return visible(fmt.Errorf("the policy was changed %d times while it was compiled: %w", maxRetries, store.ErrUnavailable))
 }
 
+// errNotLoaded reports that an operation needs rows that were not loaded. The next attempt names
+// them.
+var errNotLoaded = errors.New("rows that an operation needs were not loaded")
+
+// maxRetries bounds how often an operation is retried because of concurrent changes.
+const maxRetries = 20
+
+// commitLoaded commits an operation, and retries it if rows that it needs were not loaded.
+func (s *shared) commitLoaded(ctx context.Context, op operation) error {
+	err := s.committer.commit(ctx, op)
+	for retry := 0; retry < maxRetries && errors.Is(err, errNotLoaded); retry++ {
+		err = s.committer.commit(ctx, op)
+	}
+	return err
+}
+
 func (c *committer) await(ctx context.Context, p *pending) error {
 	p.result = make(chan error, 1)
 	c.mu.Lock()

@@ -51,10 +51,6 @@ func (s *recordService) RecordEvent(ctx context.Context, caller *Caller, chain l
 	return &op.recorded, nil
 }
 
-// errApprovalNotLoaded reports that an operation needs an approval that was not loaded. The
-// next attempt names it.
-var errApprovalNotLoaded = errors.New("approval not loaded")
-
 // ReportEvents records actions that a client decided itself, in order. Each has its own result:
 // one that cannot be recorded does not block the others.
 func (s *recordService) ReportEvents(ctx context.Context, caller *Caller, chain ledger.ChainID, actions []*ledger.Action) (*Report, error) {
@@ -217,7 +213,7 @@ func (o *reportEvents) standings(b *batch, live *liveChain, began time.Time) (un
 	}
 	var missing error
 	for until = o.from; until < o.until && (until == o.from || time.Since(began) < maxPlanning/2); until++ {
-		if _, err := o.events[until].standings(b, live, org, policy); errors.Is(err, errCountersNotLoaded) {
+		if _, err := o.events[until].standings(b, live, org, policy); errors.Is(err, errNotLoaded) {
 			missing = err // continue, so that the next attempt names all counters
 		}
 	}
@@ -446,7 +442,7 @@ func (o *recordEvent) approval(b *batch, event *ledger.RecordedEvent) (*ledger.A
 	}
 	if o.approvalID == nil && b.approvals[id] == nil && b.loaded.Approvals[id] == nil {
 		o.approvalID = &id
-		return nil, errApprovalNotLoaded
+		return nil, errNotLoaded
 	}
 	return b.approvalOf(event)
 }
