@@ -197,13 +197,9 @@ func (o *approvalStep) write(b *batch, org *ledger.Organization, live *liveChain
 	approval := asked.approval
 	b.changes.Signals = append(b.changes.Signals, approval.ID.UUID)
 	if !approval.Status.Open() {
-		if err := b.sign(approval); err != nil {
-			b.broken = err // the approval has changed already, and must not be written unsigned
+		if err := b.endSigned(live, approval); err != nil {
 			return err
 		}
-		b.endApproval(live, approval)
-		b.changes.NewJobs = append(b.changes.NewJobs,
-			anchorJobs(b.service.anchoring, approval.Org, ledger.SubjectApproval, approval.ID.UUID, 0, approval.Hash(), b.now)...)
 	}
 	if kind := stepKind(before.Status, approval.Status); kind != "" {
 		b.queueNotice(org, approvalNotice(kind, live.chain, approval), approval.ID.String())
@@ -226,6 +222,19 @@ func (o *approvalStep) name(approval *ledger.Approval) string {
 	default:
 		return ledger.ActApprovalDeny
 	}
+}
+
+// endSigned signs the end of an approval, records it in its chain and queues its anchors. The
+// operation must have named the signing keys among its needs.
+func (b *batch) endSigned(live *liveChain, approval *ledger.Approval) error {
+	if err := b.sign(approval); err != nil {
+		b.broken = err // the approval has changed already, and must not be written unsigned
+		return err
+	}
+	b.endApproval(live, approval)
+	b.changes.NewJobs = append(b.changes.NewJobs,
+		anchorJobs(b.service.anchoring, approval.Org, ledger.SubjectApproval, approval.ID.UUID, 0, approval.Hash(), b.now)...)
+	return nil
 }
 
 // endApproval records an approval's end in its chain.

@@ -613,11 +613,11 @@ func (s *recordService) abandon(ctx context.Context, org ledger.OrgID, chain led
 }
 
 type abandonChain struct {
-	org      ledger.OrgID
-	chain    ledger.ChainID
-	read     *chainReading
-	sealed   bool
-	counters counting // of the approvals that are cancelled
+	org    ledger.OrgID
+	chain  ledger.ChainID
+	read   *chainReading
+	sealed bool
+	ending ending // of its open approvals
 }
 
 func (o *abandonChain) tenant() ledger.OrgID { return o.org }
@@ -630,7 +630,7 @@ func (o *abandonChain) need(needs *store.Needs) {
 	needs.Polls = append(needs.Polls, o.chain)
 	needs.Heads = append(needs.Heads, o.org)
 	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
-	o.counters.need(needs)
+	o.ending.need(needs, o.org)
 }
 
 // plan checks again under the chain's lock: a chain that was sealed, used, paused or polled in
@@ -650,7 +650,7 @@ func (o *abandonChain) plan(b *batch) error {
 	if at, ok := live.state.AbandonedAt(&org.Settings, b.loaded.Polls[o.chain], pollLag); !ok || at > b.now {
 		return nil
 	}
-	if _, err := b.seal(live, org, &o.counters, o.read, ledger.Abandonment(&org.Settings)); err != nil {
+	if _, err := b.seal(live, org, &o.ending, o.read, ledger.Abandonment(&org.Settings)); err != nil {
 		return err
 	}
 	o.sealed = true

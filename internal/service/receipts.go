@@ -112,7 +112,7 @@ type completeChain struct {
 	line       *lineage
 	completion *ledger.Completion
 	read       *chainReading
-	counters   counting  // of the approvals that are cancelled
+	ending     ending    // of its open approvals
 	view       ChainView // result
 	receipt    []byte    // result; nil if the chain was sealed before
 }
@@ -141,7 +141,7 @@ func (o *completeChain) need(needs *store.Needs) {
 	o.line.need(needs)
 	needs.Heads = append(needs.Heads, o.caller.Org)
 	needs.ApprovalsOf = append(needs.ApprovalsOf, o.line.last())
-	o.counters.need(needs)
+	o.ending.need(needs, o.caller.Org)
 }
 
 func (o *completeChain) plan(b *batch) error {
@@ -164,7 +164,7 @@ func (o *completeChain) plan(b *batch) error {
 	case live.state.Status.Sealed():
 		return o.repeat(live, org)
 	}
-	stored, err := b.seal(live, org, &o.counters, o.read, o.completion)
+	stored, err := b.seal(live, org, &o.ending, o.read, o.completion)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 }
 
 // seal completes an open chain, and adds its receipt and a notice to the batch.
-func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counting, begun *chainReading, completion *ledger.Completion) (*ledger.StoredReceipt, error) {
+func (b *batch) seal(live *liveChain, org *ledger.Organization, ending *ending, begun *chainReading, completion *ledger.Completion) (*ledger.StoredReceipt, error) {
 	summary, err := b.catchUp(live, begun)
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counti
 	if err != nil {
 		return nil, err
 	}
-	approvals, err := b.cancelOpenApprovals(live, org, counters)
+	approvals, err := b.endOpenApprovals(live, org, ending)
 	if err != nil {
 		return nil, err
 	}
@@ -235,20 +235,40 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counti
 	return stored, nil
 }
 
-// cancelOpenApprovals cancels the open approvals of a chain. It returns all of the chain's
-// approvals, sorted by the sequence of their events.
-func (b *batch) cancelOpenApprovals(live *liveChain, org *ledger.Organization, counters *counting) ([]*ledger.Approval, error) {
+// ending lists the rows that it takes to end the open approvals of a chain. It is a hint, as
+// counting is.
+type ending struct {
+	counting
+	sign bool // an approval has timed out, and that must be signed
+}
+
+func (e *ending) need(needs *store.Needs, org ledger.OrgID) {
+	e.counting.need(needs)
+	if e.sign {
+		needs.SigningKeys = append(needs.SigningKeys, org)
+	}
+}
+
+// endOpenApprovals cancels the open approvals of a chain, and times out those whose time has
+// passed. It returns all of the chain's approvals, sorted by the sequence of their events.
+func (b *batch) endOpenApprovals(live *liveChain, org *ledger.Organization, ending *ending) ([]*ledger.Approval, error) {
 	loaded, err := b.approvalsOf(live)
 	if err != nil {
 		return nil, err
 	}
 	var reserved []ledger.CounterID
+	timedOut := false
 	for _, a := range loaded {
 		if a.approval.Status.Open() {
 			reserved = append(reserved, idsOfUses(a.approval.Reserved.Uses)...)
+			timedOut = timedOut || !a.approval.At(b.now).Open()
 		}
 	}
-	if err := counters.loaded(b, reserved); err != nil {
+	err = ending.loaded(b, reserved)
+	if timedOut && !ending.sign {
+		ending.sign, err = true, errNotLoaded
+	}
+	if err != nil {
 		return nil, err
 	}
 	approvals := make([]*ledger.Approval, 0, len(loaded))
@@ -256,7 +276,11 @@ func (b *batch) cancelOpenApprovals(live *liveChain, org *ledger.Organization, c
 		if before := a.approval.Status; before.Open() {
 			a.approval.Cancel(b.now)
 			a.changed = true
-			b.endApproval(live, a.approval)
+			if a.approval.Status == ledger.ApprovalCancelled {
+				b.endApproval(live, a.approval)
+			} else if err := b.endSigned(live, a.approval); err != nil {
+				return nil, err
+			}
 			b.changes.Signals = append(b.changes.Signals, a.approval.ID.UUID)
 			b.queueNotice(org, approvalNotice(stepKind(before, a.approval.Status), live.chain, a.approval), a.approval.ID.String())
 		}
