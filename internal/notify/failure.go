@@ -17,8 +17,6 @@ type failure struct {
 	text       string
 	class      Class
 	permanent  bool
-	gone       bool
-	silent     bool
 	retryAfter time.Duration
 	cause      error
 }
@@ -73,17 +71,11 @@ func Permanent(err error) bool {
 
 // EndpointGone reports whether the receiver does not want any more messages (410). Its endpoint
 // should be disabled. Such a failure is also permanent.
-func EndpointGone(err error) bool {
-	var f *failure
-	return errors.As(err, &f) && f.gone
-}
+func EndpointGone(err error) bool { return ClassOf(err) == ClassGone }
 
 // TimedOut reports whether the peer did not answer in time, so that the next attempt may take as
 // long.
-func TimedOut(err error) bool {
-	var f *failure
-	return errors.As(err, &f) && f.silent
-}
+func TimedOut(err error) bool { return ClassOf(err) == ClassTimeout }
 
 // RetryAfter returns how long the receiver asked to wait, at most a day. Wait for the longer of
 // this and Backoff.
@@ -107,10 +99,8 @@ func unreachable(ctx context.Context, peer string, err error, otherwise string) 
 	if cause := ctx.Err(); cause != nil {
 		return &failure{text: "the delivery was given up: " + cause.Error(), class: ClassInterrupted, cause: cause}
 	}
-	var timeout net.Error
-	silent := errors.As(err, &timeout) && timeout.Timeout()
 	class, words := connectionFault(err)
-	return &failure{text: peer + " " + cmp.Or(words, otherwise), class: class, silent: silent}
+	return &failure{text: peer + " " + cmp.Or(words, otherwise), class: class}
 }
 
 // connectionFault describes err without quoting it. It returns "" if it cannot.

@@ -125,7 +125,7 @@ func judge(response *http.Response, at time.Time) error {
 		return &failure{class: ClassRedirect, text: fmt.Sprintf(
 			"the receiver answered %d: redirects are not followed, so give the webhook the URL they lead to", status)}
 	case status == http.StatusGone:
-		return &failure{class: ClassGone, text: "the receiver answered 410: it wants no more webhooks", permanent: true, gone: true}
+		return &failure{class: ClassGone, text: "the receiver answered 410: it wants no more webhooks", permanent: true}
 	}
 	return &failure{
 		class:      ClassStatus,
