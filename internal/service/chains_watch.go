@@ -606,7 +606,7 @@ func (s *recordService) abandon(ctx context.Context, org ledger.OrgID, chain led
 		return false, err
 	}
 	op := &abandonChain{org: org, chain: chain, read: read}
-	if err := s.commitLoaded(ctx, op); err != nil {
+	if err := s.committer.commit(ctx, op); err != nil {
 		return false, err
 	}
 	return op.sealed, nil
@@ -617,7 +617,6 @@ type abandonChain struct {
 	chain  ledger.ChainID
 	read   *chainReading
 	sealed bool
-	ending ending // of its open approvals
 }
 
 func (o *abandonChain) tenant() ledger.OrgID { return o.org }
@@ -630,7 +629,6 @@ func (o *abandonChain) need(needs *store.Needs) {
 	needs.Polls = append(needs.Polls, o.chain)
 	needs.Heads = append(needs.Heads, o.org)
 	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
-	o.ending.need(needs, o.org)
 }
 
 // plan checks again under the chain's lock: a chain that was sealed, used, paused or polled in
@@ -650,7 +648,8 @@ func (o *abandonChain) plan(b *batch) error {
 	if at, ok := live.state.AbandonedAt(&org.Settings, b.loaded.Polls[o.chain], pollLag); !ok || at > b.now {
 		return nil
 	}
-	if _, err := b.seal(live, org, &o.ending, o.read, ledger.Abandonment(&org.Settings)); err != nil {
+	// An abandoned chain has no open approvals to end.
+	if _, err := b.seal(live, org, new(ending), o.read, ledger.Abandonment(&org.Settings)); err != nil {
 		return err
 	}
 	o.sealed = true
