@@ -246,8 +246,8 @@ func (u *lastUses[ID]) flush(ctx context.Context, write func(context.Context, ma
 	return nil
 }
 
-// FlushKeyUse stores when API keys were last used. The worker calls it once a minute, and once
-// when it shuts down.
+// FlushKeyUse stores when API keys were last used. The worker calls it once a minute, and the
+// server when it shuts down.
 func (s *accountService) FlushKeyUse(ctx context.Context) error {
 	return s.keyUses.flush(ctx, s.store.TouchKeys)
 }

@@ -380,8 +380,8 @@ func (s *sharingService) VerifyApprovalPublicly(ctx context.Context, route strin
 	return &public, nil
 }
 
-// FlushTokenUse stores when tokens were last used. The worker calls it regularly, and once when
-// it shuts down.
+// FlushTokenUse stores when tokens were last used. The worker calls it regularly, and the server
+// when it shuts down.
 func (s *sharingService) FlushTokenUse(ctx context.Context) error {
 	return s.tokenUses.flush(ctx, s.store.TouchTokens)
 }
@@ -452,7 +452,7 @@ const bundleWait = 2 * time.Second
 
 var errBundlesBusy = fault.Errorf(fault.CodeUnavailable, "other bundles are being made: try again in some seconds")
 
-var errExportOff = fault.Errorf(fault.CodeForbidden, "this organization lets no evidence leave the service: an admin changes that with the setting evidence_export")
+var errExportOff = fault.Errorf(fault.CodeForbidden, "this organization lets no evidence leave the service: an admin can change that with the setting evidence_export")
 
 // Bundle returns the evidence of one receipt for an admin: a file that anyone can verify
 // offline. Payloads are optional.
@@ -669,8 +669,8 @@ func (s *sharingService) NoteLegacyUse(route string, org ledger.OrgID) {
 	s.legacyUses.add(store.LegacyUseRef{Org: org, Day: beginningOfDay(s.now()), Route: route}, 1)
 }
 
-// FlushLegacyUse stores how often legacy routes were used. The worker calls it regularly, and
-// once when it shuts down. If the write fails, the counts are kept for the next call. A write
+// FlushLegacyUse stores how often legacy routes were used. The worker calls it regularly, and the
+// server when it shuts down. If the write fails, the counts are kept for the next call. A write
 // whose outcome is unknown may be counted twice.
 func (s *sharingService) FlushLegacyUse(ctx context.Context) error {
 	taken := s.legacyUses.take()

@@ -20,8 +20,8 @@ const (
 	checkRetry = 10 * time.Minute
 	// recordTimeout bounds storing the result of a job.
 	recordTimeout = 10 * time.Second
-	// deadlineLogs is how many failures of one deadline share a log line, because it is retried
-	// every few seconds indefinitely.
+	// deadlineLogs is how many failures of one deadline or expiry share a log line, because it is
+	// retried every few seconds indefinitely.
 	deadlineLogs = 100
 )
 
