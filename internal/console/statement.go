@@ -163,18 +163,15 @@ var addressed = []string{"recipient", "recipientname", "recipients", "to", "send
 
 var objectNames = []string{"command", "cmd", "sql", "statement", "query", "url", "path", "file", "table", "resource", "target"}
 
-// maxMembers is the maximum number of members of a payload that are searched.
-const maxMembers = 1000
-
-// findRecipients searches an object and its nested objects for recipients.
+// findRecipients searches an object and everything within it for recipients. Outer members come first,
+// so that a payee within a list of earlier payments is not taken for this one's. It reads the whole
+// payload: a long list in it must not hide a recipient.
 func findRecipients(payload []byte) (found recipients) {
 	v, err := canon.Parse(payload)
 	if err != nil {
 		return recipients{} // the payload was erased or is not shown
 	}
-	left := maxMembers
-	byName := make(map[string][]string)
-	collectNames(v, byName, &left, 0)
+	byName := collectNames(v)
 	different := make(map[string]bool)
 	for _, name := range recipientNames {
 		for _, text := range byName[name] {
@@ -196,24 +193,32 @@ func findRecipients(payload []byte) (found recipients) {
 
 var separators = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")
 
-func collectNames(v canon.Value, into map[string][]string, left *int, depth int) {
-	const deepest = 3
-	for _, m := range v.Members() {
-		if *left--; *left < 0 {
-			return
-		}
-		name := strings.ToLower(separators.Replace(m.Name))
-		into[name] = append(into[name], texts(m.Value)...)
-		if depth < deepest {
-			collectNames(m.Value, into, left, depth+1)
-			for _, item := range m.Value.Items() {
-				if *left--; *left < 0 {
-					return
-				}
-				collectNames(item, into, left, depth+1)
+// collectNames returns the texts of the members that recipientNames and objectNames list, level by
+// level.
+func collectNames(document canon.Value) map[string][]string {
+	byName := make(map[string][]string)
+	for level := []canon.Value{document}; len(level) > 0; {
+		var next []canon.Value
+		add := func(v canon.Value) {
+			if v.Kind() == canon.Object || v.Kind() == canon.Array {
+				next = append(next, v)
 			}
 		}
+		for _, v := range level {
+			for _, m := range v.Members() {
+				name := strings.ToLower(separators.Replace(m.Name))
+				if slices.Contains(recipientNames, name) || slices.Contains(objectNames, name) {
+					byName[name] = append(byName[name], texts(m.Value)...)
+				}
+				add(m.Value)
+			}
+			for _, item := range v.Items() {
+				add(item)
+			}
+		}
+		level = next
 	}
+	return byName
 }
 
 // texts returns the texts that identify a member's value: the string itself, the items of an array, or
@@ -225,7 +230,7 @@ func texts(v canon.Value) (found []string) {
 			found = append(found, text)
 		}
 	case canon.Array:
-		for _, item := range v.Items()[:min(len(v.Items()), maxMembers)] {
+		for _, item := range v.Items() {
 			if item.Kind() != canon.Array {
 				found = append(found, texts(item)...)
 			}

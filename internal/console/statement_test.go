@@ -35,21 +35,23 @@ func TestStatement(t *testing.T) {
 	long := strings.Repeat("x", 500)
 	cut := strings.Repeat("x", maxAgentText) + "…"
 	for name, c := range map[string]struct{ agent, action, payload, want string }{
-		"a payment":            {"clerk", "pay_supplier", `{"amount_usd":18450.75,"supplier":"Northern Machines Ltd"}`, "clerk wants to pay 18,450.75 USD to Northern Machines Ltd"},
-		"in camel case":        {"clerk", "sendPayment", `{"amount_usd":9000,"to":"Ann"}`, "clerk wants to pay 9,000.00 USD to Ann"},
-		"payee in an object":   {"clerk", "pay", `{"amount_usd":9000,"payee":{"name":"Ann","iban":"X1"}}`, "clerk wants to pay 9,000.00 USD to Ann"},
-		"payee further down":   {"clerk", "pay", `{"order":{"amount_usd":9000,"Payee-Name":"Ann"}}`, "clerk wants to pay 9,000.00 USD to Ann"},
-		"no payee":             {"clerk", "wire_transfer", `{"amount_usd":9000}`, "clerk wants to transfer 9,000.00 USD"},
-		"a purchase":           {"buyer", "buy_equipment", `{"amount_usd":7300,"vendor":"Harbour Tools"}`, "buyer wants to spend 7,300.00 USD at Harbour Tools"},
-		"a refund":             {"desk", "issue_refund", `{"amount_usd":7300,"recipient":"C-77"}`, "desk wants to refund 7,300.00 USD to C-77"},
-		"another currency":     {"clerk", "pay", `{"amount":9000,"currency":"EUR","payee":"Ann"}`, "clerk wants to pay an amount that is not in US dollars or cannot be read to Ann"},
-		"an amount, no verb":   {"clerk", "close_deal", `{"amount_usd":9000,"vendor":"Ann"}`, "clerk wants to run close_deal for 9,000.00 USD, naming Ann"},
-		"a command":            {"ops", "shell", `{"command":"rm -rf /srv/old"}`, "ops wants to run shell: rm -rf /srv/old"},
-		"a mail":               {"desk", "send_email", `{"to":["ann@a.example","bob@b.example"]}`, "desk wants to run send_email to ann@a.example"},
-		"records":              {"ops", "delete_customers", `{"records_modified":1200}`, "ops wants to run delete_customers, changing 1,200 records"},
-		"nothing known":        {"ops", "reboot", `{}`, "ops wants to run reboot"},
-		"long texts":           {long[:90], long[:90], `{"to":"` + long + `"}`, cut + " wants to run " + cut + " to " + cut},
-		"lines and directions": {"a b", "pay", `{"amount_usd":9000,"to":"A\u202eB\n  C"}`, `a b wants to pay 9,000.00 USD to A\u202eB C`},
+		"a payment":             {"clerk", "pay_supplier", `{"amount_usd":18450.75,"supplier":"Northern Machines Ltd"}`, "clerk wants to pay 18,450.75 USD to Northern Machines Ltd"},
+		"in camel case":         {"clerk", "sendPayment", `{"amount_usd":9000,"to":"Ann"}`, "clerk wants to pay 9,000.00 USD to Ann"},
+		"payee in an object":    {"clerk", "pay", `{"amount_usd":9000,"payee":{"name":"Ann","iban":"X1"}}`, "clerk wants to pay 9,000.00 USD to Ann"},
+		"payee further down":    {"clerk", "pay", `{"order":{"amount_usd":9000,"Payee-Name":"Ann"}}`, "clerk wants to pay 9,000.00 USD to Ann"},
+		"payee after a list":    {"clerk", "pay", `{"amount_usd":9000,"lines":[` + strings.Repeat(`{"n":1,"text":"x"},`, 2000) + `{}],"payee":"Ann"}`, "clerk wants to pay 9,000.00 USD to Ann"},
+		"payee of an older one": {"clerk", "pay", `{"amount_usd":9000,"history":[{"payee":"Bob"}],"payee":"Ann"}`, "clerk wants to pay 9,000.00 USD to Ann"},
+		"no payee":              {"clerk", "wire_transfer", `{"amount_usd":9000}`, "clerk wants to transfer 9,000.00 USD"},
+		"a purchase":            {"buyer", "buy_equipment", `{"amount_usd":7300,"vendor":"Harbour Tools"}`, "buyer wants to spend 7,300.00 USD at Harbour Tools"},
+		"a refund":              {"desk", "issue_refund", `{"amount_usd":7300,"recipient":"C-77"}`, "desk wants to refund 7,300.00 USD to C-77"},
+		"another currency":      {"clerk", "pay", `{"amount":9000,"currency":"EUR","payee":"Ann"}`, "clerk wants to pay an amount that is not in US dollars or cannot be read to Ann"},
+		"an amount, no verb":    {"clerk", "close_deal", `{"amount_usd":9000,"vendor":"Ann"}`, "clerk wants to run close_deal for 9,000.00 USD, naming Ann"},
+		"a command":             {"ops", "shell", `{"command":"rm -rf /srv/old"}`, "ops wants to run shell: rm -rf /srv/old"},
+		"a mail":                {"desk", "send_email", `{"to":["ann@a.example","bob@b.example"]}`, "desk wants to run send_email to ann@a.example"},
+		"records":               {"ops", "delete_customers", `{"records_modified":1200}`, "ops wants to run delete_customers, changing 1,200 records"},
+		"nothing known":         {"ops", "reboot", `{}`, "ops wants to run reboot"},
+		"long texts":            {long[:90], long[:90], `{"to":"` + long + `"}`, cut + " wants to run " + cut + " to " + cut},
+		"lines and directions":  {"a b", "pay", `{"amount_usd":9000,"to":"A\u202eB\n  C"}`, `a b wants to pay 9,000.00 USD to A\u202eB C`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,7 +85,9 @@ func TestOtherRecipientsAreCounted(t *testing.T) {
 		`{"payee":" ","to":7}`:                                      {},
 		`[]`:                                                        {},
 		`not JSON`:                                                  {},
-		`{"a":[` + strings.Repeat(`{"b":1,"c":{"d":[1,2]}},`, 1000) + `1],"payee":"Ann"}`: {}, // too far down to be looked for
+		`{"payee":"Ann","z":{"z":{"z":{"z":{"z":[[{"payee":"Eve"}]]}}}}}`:                 {First: "Ann", Others: 1},
+		`{"a":[` + strings.Repeat(`{"b":1,"c":{"d":[1,2]}},`, 1000) + `1],"payee":"Ann"}`: {First: "Ann"},
+		`{"payee":"Ann","z":[` + strings.Repeat(`{"b":1},`, 2000) + `{"payee":"Eve"}]}`:   {First: "Ann", Others: 1},
 	} {
 		if diff := cmp.Diff(want, findRecipients([]byte(payload))); diff != "" {
 			t.Errorf("%.80s: %s", payload, diff)
