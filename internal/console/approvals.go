@@ -45,12 +45,15 @@ type approvalRow struct {
 	// read.
 	ChainName, Environment string
 	Recipients             recipients
+	// Unread says that there is no payload to find recipients in: it is too large for a list, or it
+	// was erased.
+	Unread bool
 }
 
 // rowOf returns the row of an approval. It drops the payload, of which the row shows only the
 // recipients.
 func rowOf(view *service.ApprovalView) approvalRow {
-	row := approvalRow{ApprovalView: view, Recipients: findRecipients(view.Payload)}
+	row := approvalRow{ApprovalView: view, Recipients: findRecipients(view.Payload), Unread: view.Payload == nil}
 	view.Payload, view.Redactions = nil, nil
 	return row
 }

@@ -107,7 +107,7 @@ func TestListsKeepEveryRow(t *testing.T) {
 		w.waits(t, w.acme, fmt.Sprintf(`{"agent_name":"clerk","action_type":"tool_call","action_name":"pay-%d","payload":{"amount_usd":9000,"to":"Ann","text":%q}}`, i, strings.Repeat("x", 600_000)))
 	}
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
-	member.get(t, "/approvals").expect(t, http.StatusOK, "pay-0", "pay-1", "pay-2", "pay_supplier", "<bdi>Ann</bdi>", "<title>(4) Approvals").without(t, "Northern Machines")
+	member.get(t, "/approvals").expect(t, http.StatusOK, "pay-0", "pay-1", "pay-2", "pay_supplier", "<bdi>Ann</bdi>", ">not read</span>", "<title>(4) Approvals").without(t, "Northern Machines")
 	member.get(t, "/").expect(t, http.StatusOK, "pay_supplier", "<title>(4) The acme organization")
 }
 
