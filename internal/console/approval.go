@@ -76,8 +76,8 @@ func (v *visit) approvalID() (ledger.ApprovalID, error) {
 }
 
 func (v *visit) showDecision(status int, page *approvalPage) error {
-	if page.Status.Open() { // the page's script polls for changes
-		v.w.Header().Set("Content-Security-Policy", contentPolicy+"; connect-src 'self'")
+	if page.Status.Open() {
+		v.allowPolling()
 	}
 	return v.show(status, "approval.html", page.Statement.String(), page)
 }

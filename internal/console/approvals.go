@@ -103,7 +103,7 @@ func showApprovals(v *visit) error {
 		return err
 	}
 	if page.Search.Fault != "" {
-		return v.show(http.StatusUnprocessableEntity, "approvals.html", "Approvals", page)
+		return v.showApprovals(http.StatusUnprocessableEntity, page)
 	}
 	if page.NoRecipient, err = v.noRecipient(caller); err != nil {
 		return err
@@ -133,7 +133,12 @@ func showApprovals(v *visit) error {
 	if page.Imported, err = v.hasImported(caller); err != nil {
 		return err
 	}
-	return v.show(http.StatusOK, "approvals.html", page.Waiting.title("Approvals"), page)
+	return v.showApprovals(http.StatusOK, page)
+}
+
+func (v *visit) showApprovals(status int, page *approvalsList) error {
+	v.allowPolling()
+	return v.show(status, "approvals.html", page.Waiting.title("Approvals"), page)
 }
 
 func (v *visit) listApprovals(caller *service.Caller, page *approvalsList, filter service.ApprovalFilter) error {

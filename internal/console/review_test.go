@@ -144,6 +144,30 @@ func TestBrowserRefreshesTheList(t *testing.T) {
 	b.quiet(t)
 }
 
+// The list goes on refreshing after a click on a text. While the server does not answer, it stays
+// and says so.
+func TestBrowserKeepsTheListWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.waits(t, w.acme, payment)
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Navigate(w.server.URL+"/approvals"), chromedp.Click(chromedp.CSS("h1")))
+	w.store.down.Store(true)
+	b.do(t, chromedp.WaitVisible(chromedp.ID("stale")))
+	b.says(t, "The server does not answer", "send_payment")
+	w.store.down.Store(false)
+	asked := w.waits(t, w.acme, supplier)
+	b.do(t, chromedp.WaitVisible(chromedp.CSS(`td a[href="`+page(asked.ID)+`"]`)))
+	b.says(t, "Northern Machines Ltd", "send_payment")
+	if ask[bool](t, b, `document.getElementById("stale") !== null`) {
+		t.Error("the page still says that the server does not answer")
+	}
+	if title := ask[string](t, b, "document.title"); !strings.HasPrefix(title, "(2) ") {
+		t.Errorf("the title is %q, want the number of waiting approvals in it", title)
+	}
+}
+
 // Whoever runs the organization can do so from a phone.
 func TestBrowserAdministersOnAPhone(t *testing.T) {
 	t.Parallel()

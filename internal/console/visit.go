@@ -76,6 +76,11 @@ func (v *visit) guard() {
 	}
 }
 
+// allowPolling lets the script of a page ask this server for changes.
+func (v *visit) allowPolling() {
+	v.w.Header().Set("Content-Security-Policy", contentPolicy+"; connect-src 'self'")
+}
+
 // attempt handles the request. A panic of the handler is logged with its stack and returned as an
 // error, so that the browser gets a page.
 func (v *visit) attempt() (err error) {

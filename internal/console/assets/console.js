@@ -52,15 +52,19 @@ const offerCopy = (element) => {
   element.after(" ", button);
 };
 
-for (const element of document.querySelectorAll("time")) {
-  showLocal(element);
-}
-for (const element of document.querySelectorAll("[data-copy]")) {
-  offerCopy(element);
-}
-for (const nav of document.querySelectorAll(".bar nav, .second")) {
-  const here = nav.querySelector("[aria-current]");
-  if (here && here.offsetLeft + here.offsetWidth > nav.offsetLeft + nav.clientWidth) {
-    nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
+const improve = () => {
+  for (const element of document.querySelectorAll("time")) {
+    showLocal(element);
   }
-}
+  for (const element of document.querySelectorAll("[data-copy]")) {
+    offerCopy(element);
+  }
+  for (const nav of document.querySelectorAll(".bar nav, .second")) {
+    const here = nav.querySelector("[aria-current]");
+    if (here && here.offsetLeft + here.offsetWidth > nav.offsetLeft + nav.clientWidth) {
+      nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
+    }
+  }
+};
+
+improve();
