@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -250,6 +253,67 @@ func TestBrowserSaysThatItWasDecidedElsewhere(t *testing.T) {
 	b.follow(t, chromedp.Click(chromedp.CSS("button.approve")), page(next.ID))
 	b.says(t, "✓ Approved by the member", "Nothing else is waiting for you")
 	b.quiet(t)
+}
+
+// A page that is open says if the server no longer answers, and what has changed meanwhile. Once
+// nothing has, it says nothing.
+func TestBrowserSaysWhatChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Navigate(w.server.URL+page(asked.ID)))
+	w.store.down.Store(true)
+	b.do(t, chromedp.WaitVisible(chromedp.CSS("#meanwhile .say")))
+	b.says(t, "The server does not answer", "Approve")
+	w.store.down.Store(false)
+	b.do(t, chromedp.WaitNotPresent(chromedp.CSS("#meanwhile .say")))
+	admin.post(t, "/kill-switch/activate", url.Values{"confirm": {"yes"}, "reason": {"odd transfers"}}).expect(t, http.StatusSeeOther)
+	b.do(t, chromedp.WaitVisible(chromedp.CSS("#meanwhile .say")))
+	b.says(t, "The kill switch is active now: nothing can be approved.")
+	admin.post(t, "/kill-switch/deactivate", url.Values{"confirm": {"yes"}}).expect(t, http.StatusSeeOther)
+	b.do(t, chromedp.WaitNotPresent(chromedp.CSS("#meanwhile .say")))
+}
+
+// A page that is open asks how its approval stands once at a time, however slow the server is.
+func TestBrowserPollsOneAtATime(t *testing.T) {
+	t.Parallel()
+	slow := &slowReads{held: make(chan struct{})}
+	w := newWorld(t, setup{limits: slow})
+	asked := w.waits(t, w.acme, payment)
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Navigate(w.server.URL+page(asked.ID)))
+	slow.on.Store(true)
+	b.do(t, chromedp.Sleep(8*time.Second)) // two polls would be due after the first
+	if most := slow.most.Load(); most != 1 {
+		t.Errorf("the page sent %d requests at once", most)
+	}
+	close(slow.held)
+}
+
+// slowReads holds the reads of a console while it is on, and counts how many it holds.
+type slowReads struct {
+	countingLimits
+	on        atomic.Bool
+	now, most atomic.Int32
+	held      chan struct{}
+}
+
+func (s *slowReads) Read(ctx context.Context, _ *service.Caller) (release func(), err error) {
+	if s.on.Load() {
+		if n := s.now.Add(1); n > s.most.Load() {
+			s.most.Store(n)
+		}
+		select {
+		case <-s.held:
+		case <-ctx.Done():
+		}
+		s.now.Add(-1)
+	}
+	return func() {}, nil
 }
 
 // Who decides is led from one approval to the next.

@@ -12,13 +12,7 @@ import (
 
 // mark identifies the state of an approval, so that a page can tell whether it is still current.
 func mark(view *service.ApprovalView) string {
-	votes := 0
-	for _, voter := range view.Voters {
-		if voter.Discounted == "" {
-			votes++
-		}
-	}
-	return fmt.Sprintf("%s-%d-%t", view.Status, votes, view.Killed)
+	return fmt.Sprintf("%s-%d-%t", view.Status, view.Counting(), view.Killed)
 }
 
 // standing is the current state of an approval, for which its page polls.
@@ -77,7 +71,15 @@ func changeNotice(view *service.ApprovalView) string {
 	case ledger.ApprovalCancelled:
 		return "This has been cancelled."
 	}
-	return "This has changed."
+	switch { // it still waits
+	case view.Killed:
+		return "The kill switch is active now: nothing can be approved."
+	case view.Counting() > 0:
+		return "One approval has been given. A second person has to approve."
+	case view.Status == ledger.ApprovalEscalated:
+		return "This is escalated now: nobody has decided yet."
+	}
+	return "This has changed, but still waits."
 }
 
 // nextApproval is the next approval that a reviewer can decide.

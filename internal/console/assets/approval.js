@@ -1,13 +1,18 @@
-// Says on the page of an approval that it was decided elsewhere. It polls every few
-// seconds while the page is visible. Without this script, the server refuses the second
-// decision and says so.
+// Says on the page of an approval that it was decided elsewhere, or has changed otherwise. It
+// polls every few seconds while the page is visible. Without this script, the server refuses the
+// second decision and says so.
 "use strict";
 
 const seconds = 3;
+const patience = 3; // polls without an answer
 const meanwhile = document.getElementById("meanwhile");
 const form = document.querySelector("form.decide");
 // Not the address of this page: a refused decision is shown at another address.
 const page = meanwhile.dataset.address.replace(/\/standing$/, "");
+const shown = meanwhile.dataset.mark; // the state that the page shows
+let told = shown; // the newest state that the reader knows of
+let missed = 0; // polls without an answer, in a row
+let asking = false;
 let timer = 0;
 
 const link = (address, text) => {
@@ -29,6 +34,12 @@ const tell = (text, ...links) => {
   meanwhile.replaceChildren(say, on);
 };
 
+const tellNothing = () => {
+  told = shown;
+  meanwhile.className = "";
+  meanwhile.replaceChildren();
+};
+
 const stop = () => {
   clearInterval(timer);
   timer = 0;
@@ -44,10 +55,13 @@ const settle = (now) => {
   tell(now.says, ...links);
 };
 
-const look = async () => {
-  if (document.hidden || !timer) {
-    return;
+const miss = () => {
+  if (++missed === patience) {
+    tell("The server does not answer. This page may be out of date.");
   }
+};
+
+const ask = async () => {
   let now;
   try {
     const answer = await fetch(meanwhile.dataset.address, { cache: "no-store", signal: AbortSignal.timeout(10000) });
@@ -60,21 +74,36 @@ const look = async () => {
       return;
     }
     if (!answer.ok) {
-      return; // try again
+      miss();
+      return;
     }
     now = await answer.json();
   } catch {
+    miss();
     return;
   }
-  if (!timer || now.mark === meanwhile.dataset.mark) {
+  if (missed >= patience || now.mark === shown) {
+    tellNothing();
+  }
+  missed = 0;
+  if (!timer || now.mark === told) {
     return;
   }
-  meanwhile.dataset.mark = now.mark;
+  told = now.mark;
   if (now.open) {
     tell(now.says, link(page, "Show the current state"));
   } else {
     settle(now);
   }
+};
+
+const look = async () => {
+  if (document.hidden || !timer || asking) {
+    return;
+  }
+  asking = true;
+  await ask();
+  asking = false;
 };
 
 const begin = () => {
