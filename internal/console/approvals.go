@@ -170,8 +170,19 @@ func (p *approvalsList) link(status string, before *service.ApprovalPlace) strin
 	return approvalsLink(status, before, p.Search.Text)
 }
 
+// setFilters adds the links to the statuses. The list of what waits combines two statuses, and a search
+// lists one: it offers each of the two.
 func (p *approvalsList) setFilters() error {
-	names := []string{"", string(ledger.ApprovalApproved), string(ledger.ApprovalDenied), string(ledger.ApprovalTimedOut), string(ledger.ApprovalCancelled), filterAll}
+	open := []string{string(ledger.ApprovalPending), string(ledger.ApprovalEscalated)}
+	settled := []string{string(ledger.ApprovalApproved), string(ledger.ApprovalDenied), string(ledger.ApprovalTimedOut), string(ledger.ApprovalCancelled), filterAll}
+	var names []string
+	if !p.Search.Searching() {
+		names = append(names, "")
+	}
+	if p.Search.Searching() || slices.Contains(open, p.Filter) {
+		names = append(names, open...)
+	}
+	names = append(names, settled...)
 	for _, name := range names {
 		p.Filters = append(p.Filters, filterLink{Name: cmp.Or(name, "waiting"), Link: p.link(name, nil), Here: name == p.Filter})
 	}

@@ -39,6 +39,16 @@ func TestSearchBox(t *testing.T) {
 	member.get(t, "/approvals?q=nothing&status=denied").expect(t, http.StatusOK, status, `<a href="/approvals?status=denied">Show all</a>`)
 	member.get(t, "/approvals?q=nothing").expect(t, http.StatusOK).without(t, `name="status"`)
 
+	// A search can be limited to what waits, and no link of it leads to another list than it says.
+	const pending = "/approvals?q=agent%3Atreasurer&amp;status=pending"
+	found := member.get(t, "/approvals?q=agent%3Atreasurer&status=denied").expect(t, http.StatusOK, `<a href="`+pending+`">pending</a>`).without(t, ">waiting</a>")
+	member.get(t, html.UnescapeString(pending)).expect(t, http.StatusOK, page(asked.ID), "Search results: pending", `<a href="`+pending+`" aria-current="page">`)
+	if strings.Contains(found.body, page(asked.ID)) {
+		t.Error("a search among the denied finds what waits")
+	}
+	// A search that cannot be read says nothing about what waits.
+	member.get(t, "/approvals?q=%ff").expect(t, http.StatusUnprocessableEntity, "cannot be read").without(t, "Nothing is waiting", "No approvals.")
+
 	for path, text := range map[string]string{
 		"/chains":    `agent:nobody decision:deny metadata.customer=<b>`,
 		"/receipts":  `nothing until:2020-01-01`,
