@@ -54,13 +54,19 @@ type Console struct {
 	secure  func(*http.Request) bool
 	origins *http.CrossOriginProtection
 	ids     problem.IDs
+	pages   map[string]bool // the patterns of pages, for handlers: they cannot refer to routes
 }
 
 // New returns a Console.
 func New(c Config) *Console {
 	console := &Console{
 		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, secure: c.Secure,
-		origins: http.NewCrossOriginProtection(), ids: problem.NewIDs("web_"),
+		origins: http.NewCrossOriginProtection(), ids: problem.NewIDs("web_"), pages: make(map[string]bool),
+	}
+	for _, route := range routes {
+		if route.method == http.MethodGet {
+			console.pages[route.pattern] = true
+		}
 	}
 	if console.log == nil {
 		console.log = slog.New(slog.DiscardHandler)

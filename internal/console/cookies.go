@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -52,11 +53,18 @@ const (
 	maxPageCookie = 2000 // bytes
 )
 
-// rememberPage stores the requested page in a cookie, to return to it after the sign-in. The sign-in
-// link itself knows nothing of the page.
+// rememberPage stores the requested page, or the page of the form that was sent, in a cookie, to return
+// to it after the sign-in. The sign-in link itself knows nothing of the page.
 func (v *visit) rememberPage() {
 	path := v.r.URL.RequestURI()
-	if v.r.Method != http.MethodGet || localPath(path) != path {
+	switch v.r.Method {
+	case http.MethodGet:
+	case http.MethodPost:
+		path = v.formPage()
+	default:
+		return
+	}
+	if localPath(path) != path {
 		return
 	}
 	cookie := v.cookie(pageCookie, base64.RawURLEncoding.EncodeToString([]byte(path))) //nolint:gosec // Secure follows the connection: see cookie
@@ -64,6 +72,15 @@ func (v *visit) rememberPage() {
 	if len(cookie.Value) <= maxPageCookie {
 		http.SetCookie(v.w, cookie)
 	}
+}
+
+// formPage returns the path of the page that has the form of this route: the nearest page above it.
+func (v *visit) formPage() string {
+	path, pattern := v.r.URL.EscapedPath(), v.route.pattern
+	for !v.console.pages[pattern] && pattern != "" {
+		path, pattern = path[:strings.LastIndexByte(path, '/')], pattern[:strings.LastIndexByte(pattern, '/')]
+	}
+	return cmp.Or(path, "/")
 }
 
 // rememberedPage returns the page of rememberPage, or the start page, and deletes the cookie.

@@ -40,6 +40,9 @@ func (v *visit) signedIn() (*service.Caller, error) {
 		if v.ended != nil {
 			return nil, v.ended
 		}
+		if v.route.method == http.MethodPost {
+			return nil, fault.Errorf(fault.CodeUnauthenticated, "you are not signed in, or your session has ended. Nothing was changed: sign in, and send the form again")
+		}
 		return nil, fault.Errorf(fault.CodeUnauthenticated, "you are not signed in, or your session has ended")
 	}
 	return v.caller, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -63,8 +64,8 @@ func TestSigningInLeadsOn(t *testing.T) {
 		b.post(t, "/sign-out", nil).expect(t, http.StatusSeeOther)
 	}
 	b.post(t, "/kill-switch/activate", nil).expect(t, http.StatusUnauthorized)
-	if to := enter(b); to != "/" {
-		t.Errorf("a form leads to %q", to)
+	if to := enter(b); to != "/kill-switch" {
+		t.Errorf("a form leads to %q, want its page", to)
 	}
 	for _, foreign := range []string{
 		"https://attacker.example/", "//attacker.example", "/\\attacker.example", "\\\\attacker.example", "javascript:alert(1)", "policies", "/a b", "/\r\nX: y", "/\x00", "/ä", "", "/%zz",
@@ -194,6 +195,31 @@ func TestSessionEnds(t *testing.T) {
 			b.get(t, "/chains/"+chain.String()).expect(t, http.StatusUnauthorized, "countersign keys sign-in").without(t, "nightly")
 			b.get(t, "/").expect(t, http.StatusOK, "Proof of what agents did")
 		})
+	}
+}
+
+// A form that is sent after the session has ended changes nothing and says so. The sign-in then leads
+// back to the page with the form.
+func TestFormAfterTheSessionEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	b := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	for path, back := range map[string]string{
+		page(asked.ID) + "/approve":                 page(asked.ID),
+		"/kill-switch/activate":                     "/kill-switch",
+		"/settings":                                 "/settings",
+		"/policies/check":                           "/policies",
+		"/api-keys/" + uuid.NewString() + "/rotate": "/api-keys",
+	} {
+		b.post(t, "/sign-out", nil).expect(t, http.StatusSeeOther)
+		b.post(t, path, decision(asked, "")).expect(t, http.StatusUnauthorized, "Nothing was changed")
+		if to := b.post(t, "/sign-in", url.Values{"link": {w.link(t, w.acme, ledger.RoleAdmin)}}).expect(t, http.StatusSeeOther).Header.Get("Location"); to != back {
+			t.Errorf("after %s the sign-in leads to %s, want %s", path, to, back)
+		}
+	}
+	if status := w.view(t, w.acme, asked.ID).Status; status != ledger.ApprovalPending {
+		t.Errorf("the approval is %s", status)
 	}
 }
 
