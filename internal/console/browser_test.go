@@ -158,6 +158,28 @@ func TestBrowserSignsInAndLooksAround(t *testing.T) {
 	b.quiet(t)
 }
 
+// A button that is pressed twice sends its form once. A page that comes back from the browser's cache
+// can send it again.
+func TestBrowserSendsAFormOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleAdmin)
+	b.do(t, chromedp.Navigate(w.server.URL+"/signing-keys"))
+	ask[bool](t, b, `window.sent = 0, window.addEventListener("submit", event => {
+  window.sent += event.defaultPrevented ? 0 : 1;
+  event.preventDefault();
+}), true`)
+	const press, sent = `document.querySelector('form[action="/signing-keys"] button').click()`, "window.sent"
+	if got := ask[int](t, b, press+","+press+","+sent); got != 1 {
+		t.Errorf("two presses send the form %d times", got)
+	}
+	if got := ask[int](t, b, `window.dispatchEvent(new PageTransitionEvent("pageshow")),`+press+","+sent); got != 2 {
+		t.Errorf("after a return to the page, the form was sent %d times, want 2", got)
+	}
+	b.quiet(t)
+}
+
 // Over plain HTTP a browser does not say which site a form comes from, and must
 // be brought to tell its origin instead.
 func TestBrowserSignsInOverPlainHTTP(t *testing.T) {

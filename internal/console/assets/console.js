@@ -1,5 +1,5 @@
-// Improves every page: it shows times in the reader's time zone, adds buttons to copy, and
-// scrolls the navigation to the current page. The pages work without it.
+// Improves every page: it shows times in the reader's time zone, adds buttons to copy, scrolls the
+// navigation to the current page, and sends a form only once. The pages work without it.
 "use strict";
 
 const two = (n) => String(n).padStart(2, "0");
@@ -68,3 +68,22 @@ const improve = () => {
 };
 
 improve();
+
+// Whoever presses a button again because the server is slow does not want two of everything. The
+// form can be sent again after a while, in case the reader has stopped the first attempt.
+const release = (form) => form.removeAttribute("aria-busy");
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "post") {
+    return;
+  }
+  if (form.hasAttribute("aria-busy")) {
+    event.preventDefault();
+    return;
+  }
+  form.setAttribute("aria-busy", "true");
+  setTimeout(release, 20000, form);
+});
+// A page from the browser's cache was left by sending its form.
+window.addEventListener("pageshow", () => document.querySelectorAll("form[aria-busy]").forEach(release));
