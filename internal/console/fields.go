@@ -55,7 +55,7 @@ func layOutFields(v canon.Value, left *int, depth int) (fields []field) {
 		fields = append(fields, f)
 	}
 	for _, m := range v.Members() {
-		add(m.Name, m.Value)
+		add(quoteBlank(m.Name), m.Value)
 	}
 	for i, item := range v.Items() {
 		add(strconv.Itoa(i+1), item)
@@ -70,7 +70,15 @@ func fieldText(v canon.Value) string {
 		return string(v.Append(nil))
 	}
 	text := v.Str()
-	if _, err := canon.Parse([]byte(text)); err == nil || text == "" || strings.TrimSpace(text) != text {
+	if _, err := canon.Parse([]byte(text)); err == nil {
+		return string(canon.AppendString(nil, text))
+	}
+	return quoteBlank(text)
+}
+
+// quoteBlank quotes a text that is empty or has surrounding space, which a page would not show.
+func quoteBlank(text string) string {
+	if text == "" || strings.TrimSpace(text) != text {
 		return string(canon.AppendString(nil, text))
 	}
 	return text

@@ -95,13 +95,13 @@ func TestOtherRecipientsAreCounted(t *testing.T) {
 	}
 }
 
-// A payload as fields leaves nothing out. A text that could be taken for something else
+// A payload as fields leaves nothing out. A text or a name that could be taken for something else
 // is quoted.
 func TestFieldsAreTheWholePayload(t *testing.T) {
 	t.Parallel()
-	payload := `{"a":"plain","b":"12","c":12,"d":null,"e":"","f":" x","g":{"h":[true,{"i":"deep"}]},"j":[],"k":"\u202e","l":{"1":{"2":{"3":{"4":{"5":{"6":"deepest"}}}}}}}`
+	payload := `{"a":"plain","b":"12","c":12,"d":null,"e":"","f":" x","g":{"h":[true,{"i":"deep"}]},"j":[],"k":"\u202e"," a":1,"a ":2,"":3,"l":{"1":{"2":{"3":{"4":{"5":{"6":"deepest"}}}}}}}`
 	want := []field{
-		{Name: "a", Text: "plain"}, {Name: "b", Text: `"12"`}, {Name: "c", Text: "12"}, {Name: "d", Text: "null"}, {Name: "e", Text: `""`}, {Name: "f", Text: `" x"`},
+		{Name: `""`, Text: "3"}, {Name: `" a"`, Text: "1"}, {Name: "a", Text: "plain"}, {Name: `"a "`, Text: "2"}, {Name: "b", Text: `"12"`}, {Name: "c", Text: "12"}, {Name: "d", Text: "null"}, {Name: "e", Text: `""`}, {Name: "f", Text: `" x"`},
 		{Name: "g", Within: []field{{Name: "h", Within: []field{{Name: "1", Text: "true"}, {Name: "2", Within: []field{{Name: "i", Text: "deep"}}}}}}},
 		{Name: "j", Text: "[]"}, {Name: "k", Text: `\u202e`},
 		{Name: "l", Within: []field{{Name: "1", Within: []field{{Name: "2", Within: []field{{Name: "3", Within: []field{{Name: "4", Within: []field{{Name: "5", Text: `{"6":"deepest"}`}}}}}}}}}}},
