@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -117,6 +119,39 @@ func TestPublicPageSaysWhatItDidNotCompare(t *testing.T) {
 		}
 	}
 	b.quiet(t)
+}
+
+// A file can be chosen again after the comparison could not be made, and the page says if the link was
+// revoked meanwhile.
+func TestPublicPageComparesAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{})
+	sealed := s.seal(t, s.acme.agent, "held")
+	token := s.issue(t, s.acme.admin, "receipt", *sealed.ReceiptID)
+	file := filepath.Join(t.TempDir(), "receipt.json")
+	if err := os.WriteFile(file, sealed.Receipt, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(s.base+token.Path))
+	ask[bool](t, b, `window.real = window.fetch, window.fetch = () => Promise.reject(new TypeError("no connection")), true`)
+	for _, step := range []struct {
+		before func()
+		want   string
+	}{
+		{func() {}, "The server did not answer"},
+		{func() { ask[bool](t, b, "window.fetch = window.real, true") }, "✓ This link is about exactly this receipt"},
+		{func() {
+			s.post(t, s.acme.admin, "/v1/public-verification-tokens/"+token.ID+"/revoke", "").expect(t, http.StatusOK)
+		}, "This link is no longer valid"},
+	} {
+		step.before()
+		ask[bool](t, b, `document.getElementById("answer").textContent = "", true`)
+		b.do(t, chromedp.SetUploadFiles(chromedp.ID("file"), []string{file}), chromedp.WaitReady(chromedp.CSS("#answer:not(:empty)")))
+		if got := b.answer(t); !strings.HasPrefix(got, step.want) {
+			t.Errorf("the page says %q, want %q", got, step.want)
+		}
+	}
 }
 
 // A copy of a decision record, alone or in an evidence file, has the hash that the receipt

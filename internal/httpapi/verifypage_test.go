@@ -354,6 +354,26 @@ func TestVerifierPageShowsNoEarlierResult(t *testing.T) {
 	b.quiet(t)
 }
 
+// A file that is chosen again is read again: it may have been replaced, or could not be read before.
+func TestVerifierPageReadsAFileAgain(t *testing.T) {
+	t.Parallel()
+	_, vectors := readVectors(t)
+	file := filepath.Join(t.TempDir(), "evidence.bundle")
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(verifierPage(t)))
+	for _, c := range []struct{ content, want string }{{"cut off", "no_bundle"}, {vectors.Bases["bundle"], "indeterminate"}} {
+		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ask[bool](t, b, "delete document.body.dataset.verdict")
+		b.do(t, chromedp.SetUploadFiles(chromedp.ID("file"), []string{file}), chromedp.WaitReady(chromedp.CSS("body[data-verdict]")))
+		if got := b.verdict(t); got != c.want {
+			t.Errorf("the verdict on the file is %s, want %s", got, c.want)
+		}
+	}
+	b.quiet(t)
+}
+
 // Texts of any length are read, in time that grows with the length.
 func TestVerifierPageReadsLongTexts(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,11 @@
       method: "POST",
       headers: { "Content-Type": "application/json", Accept: "application/json" },
       body: JSON.stringify({ hash }),
+      signal: AbortSignal.timeout(15000),
     });
+    if (response.status === 404) {
+      throw Object.assign(new TypeError("This link is no longer valid."), { isTrust: true });
+    }
     if (!response.ok) {
       throw new Error(`status ${response.status}`);
     }
@@ -53,7 +57,10 @@
   };
 
   drop.hidden = false;
-  document.getElementById("file").addEventListener("change", (event) => compare(event.target.files[0]));
+  document.getElementById("file").addEventListener("change", (event) => {
+    compare(event.target.files[0]);
+    event.target.value = ""; // so that choosing the same file again is a change
+  });
   // Without this, the browser would open a file that is dropped beside the field.
   for (const kind of ["dragover", "drop"]) {
     document.addEventListener(kind, (event) => event.preventDefault());

@@ -208,7 +208,10 @@
     }
   };
 
-  byId("file").addEventListener("change", (event) => choose(event.target.files[0]));
+  byId("file").addEventListener("change", (event) => {
+    choose(event.target.files[0]);
+    event.target.value = ""; // so that choosing the same file again is a change
+  });
   byId("form").addEventListener("submit", (event) => event.preventDefault());
   byId("form").addEventListener("input", (event) => {
     if (event.target.type !== "file") {
