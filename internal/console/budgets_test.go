@@ -47,11 +47,11 @@ func TestBudgetsAreEdited(t *testing.T) {
 	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "limit usd must", "typed &lt;b&gt;").without(t, "typed <b>")
 	bad = filled(t, admin)
 	bad.Set("budget_1_limit", "a lot")
-	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "Budgets 1 limit tokens must", "a lot")
+	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "Budgets 2 limit tokens must", "a lot")
 	// A new budget without a name is a mistake. Only clearing the name of an existing one removes it.
 	bad = filled(t, admin)
 	bad.Set("budget_2_limit", "77.25")
-	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "Budgets 2 name", "77.25")
+	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "Budgets 3 name", "77.25")
 	check(daily, monthly)
 
 	// That also holds if an existing one is cleared completely, however often the form is sent.

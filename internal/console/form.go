@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -131,7 +132,13 @@ func refusalOf(err error) *refusal {
 	return r
 }
 
-// fieldName turns a JSON pointer into words.
+// fieldName turns a JSON pointer into words. People count from 1.
 func fieldName(pointer string) string {
-	return strings.NewReplacer("/", " ", "_", " ").Replace(strings.TrimPrefix(pointer, "/"))
+	parts := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+	for i, part := range parts {
+		if n, err := strconv.Atoi(part); err == nil {
+			parts[i] = strconv.Itoa(n + 1)
+		}
+	}
+	return strings.ReplaceAll(strings.Join(parts, " "), "_", " ")
 }
