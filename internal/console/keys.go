@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -17,16 +19,17 @@ const keysPage = 50
 // keysView is the page of API keys. It also shows the text of a key or a sign-in link that was just
 // created.
 type keysView struct {
-	Keys    []*ledger.KeyRecord
-	Own     ledger.KeyID // the key of this session
-	Next    string
-	Now     ledger.Time
-	Made    *service.NewKey
-	Rotated *service.NewKey
-	Link    string // to sign in
-	Again   bool   // the form was sent before
-	Asked   askedKey
-	Refusal *refusal
+	Keys []*ledger.KeyRecord
+	Own  ledger.KeyID // the key of this session
+	// First and Next are links to other pages, or "".
+	First, Next string
+	Now         ledger.Time
+	Made        *service.NewKey
+	Rotated     *service.NewKey
+	Link        string // to sign in
+	Again       bool   // the form was sent before
+	Asked       askedKey
+	Refusal     *refusal
 }
 
 // askedKey is the form for a new key as it was sent, if it was refused.
@@ -51,6 +54,9 @@ func (v *visit) showKeys(status int, caller *service.Caller, page *keysView) err
 	}
 	page.Keys, page.Own, page.Now = keys[:min(len(keys), keysPage)], caller.Key, v.console.service.Now()
 	page.Asked.Role = cmp.Or(page.Asked.Role, string(ledger.RoleAgent))
+	if after != uuid.Nil {
+		page.First = "/api-keys"
+	}
 	if len(keys) > keysPage {
 		page.Next = "/api-keys?after=" + keys[keysPage-1].ID.String()
 	}

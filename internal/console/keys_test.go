@@ -1,8 +1,10 @@
 package console_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -175,4 +177,17 @@ func TestBrowserManagesKeys(t *testing.T) {
 			b.quiet(t)
 		})
 	}
+}
+
+// A list of many keys has pages, and leads back from the last to the first.
+func TestManyKeysHavePages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	for i := range 48 { // and one of each role
+		w.key(t, w.acme, fmt.Sprintf("key %d", i+4), ledger.RoleAgent)
+	}
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	first := admin.get(t, "/api-keys").expect(t, http.StatusOK, "key 50", "Next →").without(t, "key 51", "← First")
+	last := regexp.MustCompile(`/api-keys\?after=[0-9a-f-]+`).FindString(first.body)
+	admin.get(t, last).expect(t, http.StatusOK, "key 51", `<a href="/api-keys">← First</a>`).without(t, "key 50", "Next →")
 }
