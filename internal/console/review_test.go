@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -204,6 +205,34 @@ func TestBrowserAdministersOnAPhone(t *testing.T) {
 	b.says(t, "Checked: this set can be put in force", "no-deletes")
 	b.fits(t, "the checked set")
 	b.quiet(t)
+}
+
+// The pages fit windows of every width, from a phone to a wide screen.
+func TestBrowserFitsEveryWidth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	long := strings.Repeat("a-very-long-name-without-spaces-", 3)
+	for range 2 {
+		asked := w.waits(t, w.acme, strings.NewReplacer("treasurer", long, "send_payment", "pay_"+long[:90], "7500", "98765432.1", "ACME Ltd", long).Replace(payment))
+		w.waits(t, w.acme, strings.Replace(payment, "7500", "1234567.5", 1))
+		member.post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
+		w.complete(t, w.acme, asked.Chain)
+	}
+	receipt := w.complete(t, w.acme, w.open(t, w.acme, long, `{}`))
+	w.key(t, w.acme, long, ledger.RoleAgent)
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleAdmin)
+	for _, path := range []string{
+		"/", "/approvals", "/approvals?status=all", "/chains", "/receipts", "/receipts/" + receipt.String(), "/policies/packs/starter", "/settings", "/api-keys",
+		"/signing-keys", "/public-links", "/webhooks", "/audit-log",
+	} {
+		b.do(t, chromedp.Navigate(w.server.URL+path))
+		for _, width := range []int64{320, 360, 480, 640, 769, 800, 900, 961, 1025, 1153, 1280} {
+			b.do(t, chromedp.EmulateViewport(width, 800))
+			b.fits(t, fmt.Sprintf("%s in a window of %d pixels", path, width))
+		}
+	}
 }
 
 // brokenWords are those in a table's cells that go on in another line. What no
