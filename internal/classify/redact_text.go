@@ -138,7 +138,7 @@ func (t *text) afterColon(i int, name string) int {
 	switch {
 	case isCookie(name) && strings.IndexByte(t.s[start:end], '=') > 0:
 		return t.replace(start, endOfHeader(t.s, start))
-	case strings.IndexByte(name, '-') >= 0 && isSensitive(name) && isRandom(t.s[start:end]):
+	case strings.IndexByte(name, '-') >= 0 && isSensitive(name) && isRandom(withoutMarks(t.s[start:end])):
 		return t.replace(start, end)
 	}
 	return i + 1
@@ -252,6 +252,10 @@ func bearerToken(s string, i int) (start, end int, ok bool) {
 		return start, end, isRandom(token)
 	}
 }
+
+// withoutMarks removes what an earlier redaction put in place of secrets. The marks must not make a
+// value look longer, and random, that was left as it is before.
+func withoutMarks(value string) string { return strings.ReplaceAll(value, Redacted, "") }
 
 // isRandom distinguishes tokens from words.
 func isRandom(token string) bool {

@@ -168,7 +168,9 @@ class TextRedactor:
         end = _end_of_value(text, start)
         if is_cookie(name) and text.find("=", start, end) > start:
             return walk.note(start, _HEADER.match(text, start).end())  # type: ignore[union-attr]
-        if "-" in name and self._is_sensitive(name) and _is_random(text[start:end]):
+        # An earlier redaction's marks must not make a value look longer, and random.
+        value = text[start:end].replace(REDACTED, "")
+        if "-" in name and self._is_sensitive(name) and _is_random(value):
             return walk.note(start, end)
         return at + 1
 
