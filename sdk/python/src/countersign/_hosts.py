@@ -194,14 +194,9 @@ class Hosts:
         host = _without_port(text)
         if not host or (how == _NO_PORT and _PORT.fullmatch(host)):
             return
-        if host[0] in string.digits or ":" in host:
-            try:
-                address = ipaddress.ip_address(host)
-            except ValueError:
-                pass
-            else:
-                self._add_address(address)
-                return
+        if address := _address(host):
+            self._add_address(address)
+            return
         host = lower(host).rstrip(".")
         if _is_external(host) and (how < LINK or ends_like_domain(host, how == TARGET)):
             self._found.add(_last_bytes(host))
@@ -209,11 +204,25 @@ class Hosts:
     def _add_address(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
         # Link-local addresses count as external: clouds serve credentials there.
         if isinstance(address, ipaddress.IPv6Address):
-            address = address.ipv4_mapped or ipaddress.IPv6Address(int(address))  # without its zone
+            address = address.ipv4_mapped or address
         if address.is_loopback or address.is_unspecified:
             return
         if not any(address.version == n.version and address in n for n in _PRIVATE):
             self._found.add(str(address))
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a host is, without its zone. A zone can be any text: ipaddress
+    would refuse one with a percent sign."""
+    number, percent, zone = host.partition("%")
+    if percent and not (zone and ":" in number):
+        return None
+    if number[:1] not in string.digits and ":" not in number:
+        return None
+    try:
+        return ipaddress.ip_address(number)
+    except ValueError:
+        return None
 
 
 def _authority_after(text: str, colon: int) -> tuple[int, int | None]:
