@@ -29,7 +29,7 @@ _LIKELY = re.compile(
 )
 _MAX_BASIC = 1000  # characters; longer base64 is not a name and password
 _MAX_NAME = 1000  # characters before a value that are searched for a header's name
-_MAX_LABEL = 64  # characters between the dashes of a PEM key's first or last line
+_MAX_LABEL = 59  # bytes between the dashes of a PEM key's first or last line
 
 _RUN = re.compile(r"[A-Za-z0-9_]+")
 _SECRET = re.compile(r"[A-Za-z0-9_\-.~+/=%]*")
@@ -42,7 +42,7 @@ _SCHEMES = frozenset(
 _AUTHORITY = re.compile(r"""[^/?#\\"<>`\x00-\x20]*""")
 _HEADER = re.compile(r"""[^\r\n"'`]*""")
 # The first line of a private key, and the last line of any key.
-_KEY_BEGINS = re.compile(r"-----BEGIN (?=[A-Z0-9 ]{0,59}-----)[A-Z0-9 ]*PRIVATE KEY")
+_KEY_BEGINS = re.compile(rf"-----BEGIN (?=[A-Z0-9 ]{{0,{_MAX_LABEL}}}-----)[A-Z0-9 ]*PRIVATE KEY")
 _KEY_ENDS = re.compile(r"-----END ")
 _NEXT = re.compile(r"[A-Za-z0-9_]|-----BEGIN ")
 # The ways to assign a value to a name: name=value, name="value", "name": "value".
@@ -252,9 +252,11 @@ def _password_in(text: str, start: int) -> tuple[int, int]:
 
 def _end_of_key(text: str, at: int) -> int:
     """Return the end of a PEM key; the end of the text if the key was cut."""
-    ends = _KEY_ENDS.search(text, at)
-    dashes = text.find("-----", ends.end(), ends.end() + _MAX_LABEL) if ends else -1
-    return dashes + 5 if dashes >= 0 else len(text)
+    if ends := _KEY_ENDS.search(text, at):
+        dashes = text.find("-----", ends.end(), ends.end() + _MAX_LABEL + 5)
+        if dashes >= 0 and len(text[ends.end() : dashes].encode("utf-8", "replace")) <= _MAX_LABEL:
+            return dashes + 5
+    return len(text)
 
 
 def _end_of_value(text: str, start: int) -> int:
