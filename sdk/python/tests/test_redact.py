@@ -179,6 +179,12 @@ def test_a_secret_across_the_cut_is_not_saved_by_it() -> None:
     assert "sk_" not in sanitizer.text("fifteen letters " + "sk_" + "a" * 40)
 
 
+def test_credentials_far_behind_their_header_are_found() -> None:
+    """As in the service, any number of blanks may come between a header and its credentials."""
+    text = "authorization:" + " " * 1500 + "Basic "
+    assert Sanitizer((), (), 5000).clean(text + "dXNlcg") == text + REDACTED
+
+
 def test_the_caller_s_patterns_count() -> None:
     sanitizer = Sanitizer([*DEFAULT_FIELD_PATTERNS, "IBAN", "bank_account"], ["xoxb-"], 1000)
     assert sanitizer.clean({"my_iban": 1, "bankAccount": "x", "kept": "xoxb-1", "b": "banker"}) == {

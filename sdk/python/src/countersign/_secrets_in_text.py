@@ -28,7 +28,7 @@ _LIKELY = re.compile(
     r"ASIA[A-Za-z0-9]{8,}|SG\.[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9]{20,}"
 )
 _MAX_BASIC = 1000  # characters; longer base64 is not a name and password
-_MAX_NAME = 1000  # characters before a value that are searched for a header's name
+_MAX_NAME = 1000  # characters at the end of a name that are searched for its last word
 _MAX_LABEL = 59  # bytes between the dashes of a PEM key's first or last line
 
 _RUN = re.compile(r"[A-Za-z0-9_]+")
@@ -221,9 +221,10 @@ def without_credentials(name: str, value: str) -> str | None:
 def _basic_credentials(text: str, at: int, start: int) -> tuple[int, int] | None:
     """Return the bounds of the credentials after "basic". Without a header's name before it, they
     must be a name and password in base64: "basic research" has none."""
-    before = text[max(at - _MAX_NAME, 0) : at]
-    header = before.rstrip(" :=\"'")
-    if header != before and lower(header[-13:]) == "authorization":
+    name = at
+    while name > 0 and text[name - 1] in " :=\"'":
+        name -= 1
+    if name < at and lower(text[max(name - 13, 0) : name]) == "authorization":
         end = _end_of_secret(text, start)
         return (start, end) if end > start else None
     end = _BASE64.match(text, start).end()  # type: ignore[union-attr]
