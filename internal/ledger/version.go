@@ -82,11 +82,20 @@ func (s *Settings) DecidingSettings() []byte { return s.deciding("", true) }
 // asSet normalizes a list whose order and duplicates do not matter.
 func asSet(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
-// widestDomains drops the domains that another one of the list includes.
+// widestDomains drops the domains that another one of the list includes. It looks for the parents
+// of each domain instead of comparing all pairs: an allowlist may have a thousand domains, and every
+// transaction that decides an action determines the version.
 func widestDomains(domains []string) []string {
-	set := asSet(domains)
-	return slices.DeleteFunc(slices.Clone(set), func(domain string) bool {
-		return slices.ContainsFunc(set, func(other string) bool { return other != domain && within(domain, other) })
+	listed := make(map[string]bool, len(domains))
+	for _, domain := range domains {
+		listed[domain] = true
+	}
+	return slices.DeleteFunc(asSet(domains), func(domain string) bool {
+		_, parent, found := strings.Cut(domain, ".")
+		for found && !listed[parent] {
+			_, parent, found = strings.Cut(parent, ".")
+		}
+		return found
 	})
 }
 

@@ -225,3 +225,35 @@ func TestPastSettingsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// Of a list, exactly those domains remain that are within no other.
+func TestWidestDomains(t *testing.T) {
+	t.Parallel()
+	label := rapid.SampledFrom([]string{"a", "b", "ab", "example", "xn--a"})
+	domain := rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(label, 1, 4).Draw(t, "labels"), ".")
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(domain, 0, 20).Draw(t, "list")
+		want := []string{}
+		for _, domain := range asSet(list) {
+			if !slices.ContainsFunc(list, func(other string) bool { return other != domain && within(domain, other) }) {
+				want = append(want, domain)
+			}
+		}
+		if got := widestDomains(list); !slices.Equal(got, want) {
+			t.Fatalf("of %q remain %q, want %q", list, got, want)
+		}
+	})
+}
+
+// BenchmarkPolicyVersion determines a version under the longest allowlist.
+func BenchmarkPolicyVersion(b *testing.B) {
+	s := DefaultSettings()
+	for i := range maxListed {
+		s.ExternalDomainsAllowlist = append(s.ExternalDomainsAllowlist, fmt.Sprintf("host-%d.department.example.com", i))
+	}
+	for b.Loop() {
+		s.policyVersion(BuiltinPolicy.Version)
+	}
+}
