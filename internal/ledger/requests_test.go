@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -210,4 +212,32 @@ func TestParseOutcome(t *testing.T) {
 		{"detail", `{"outcome":"failed","detail":1}`, []string{"/detail"}},
 		{"unknown", `{"outcome":"failed","x":1}`, []string{"/x"}},
 	})
+}
+
+// The published addresses of approvers are accepted or refused as listed.
+func TestAddressVectors(t *testing.T) {
+	t.Parallel()
+	body, err := os.ReadFile("../../testdata/vectors/limits.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors struct {
+		Addresses struct{ Accepted, Refused []string }
+	}
+	if err := json.Unmarshal(body, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	if len(vectors.Addresses.Accepted) == 0 || len(vectors.Addresses.Refused) == 0 {
+		t.Fatal("there are no addresses")
+	}
+	for _, address := range vectors.Addresses.Accepted {
+		if !plausibleAddress(address) {
+			t.Errorf("%q is refused", address)
+		}
+	}
+	for _, address := range vectors.Addresses.Refused {
+		if plausibleAddress(address) {
+			t.Errorf("%q is accepted", address)
+		}
+	}
 }

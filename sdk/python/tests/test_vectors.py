@@ -33,7 +33,9 @@ from countersign._safe import (
     UNSAFE_WORDS,
     is_obviously_safe,
 )
+from countersign._validate import addresses
 from countersign._words import fold_name
+from countersign.exceptions import ConfigurationError
 
 VECTORS = json.loads(
     (Path(__file__).parents[3] / "testdata" / "vectors" / "canonical.json").read_text("utf-8")
@@ -161,6 +163,22 @@ def test_record_of_an_imported_approval(vector: dict[str, str]) -> None:
 
 
 CLASSIFICATION = vectors("classification.json")["cases"]
+LIMITS = vectors("limits.json")
+
+
+@pytest.mark.parametrize("address", LIMITS["addresses"]["accepted"])
+def test_an_address_of_an_approver(address: str) -> None:
+    """The client accepts the addresses that the service accepts."""
+    assert addresses("fallback_approvers", [address]) == (address,)
+
+
+@pytest.mark.parametrize("address", LIMITS["addresses"]["refused"])
+def test_no_address_of_an_approver(address: str) -> None:
+    """The client refuses what the service would refuse when the first chain is opened."""
+    with pytest.raises(ConfigurationError, match=r"fallback_approvers\[0\]"):
+        addresses("fallback_approvers", [address])
+
+
 REDACTION = vectors("redaction.json")
 SANITIZER = Sanitizer(DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS, 1000)
 

@@ -22,7 +22,10 @@ _DOTS = re.compile("[.\u3002\uff0e\uff61]")
 # Older and newer standards for domains read these differently: sharp s, final sigma, joiners.
 _READ_DIFFERENTLY = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_NOT_IN_ADDRESSES = re.compile(r"[\s\x00-\x1f\x7f,;<>()\"\\]|\.\.")
+# Words between dots, without anything that would need quotes. An IP address is in brackets.
+_WORD = r"[^\s\x00-\x1f\x7f.@,:;<>()\[\]\"\\]+"
+_WORDS = rf"{_WORD}(?:\.{_WORD})*"
+_ADDRESS = re.compile(rf"{_WORDS}@(?:{_WORDS}|\[(?P<ip>[0-9A-Fa-f.:]+)\])")
 
 
 def text(name: str, value: Any, longest: int) -> str:
@@ -96,8 +99,8 @@ def _domain(name: str, given: str) -> str:
 def addresses(name: str, value: Any) -> tuple[str, ...] | None:
     given = texts(name, value, 20, 254)
     for i, address in enumerate(given or ()):
-        local, at, domain = address.partition("@")
-        if not (local and at and domain) or "@" in domain or _NOT_IN_ADDRESSES.search(address):
+        found = _ADDRESS.fullmatch(address)
+        if not found or (found["ip"] is not None and _ip(found["ip"]) is None):
             raise ConfigurationError(f"{name}[{i}] must be an e-mail address")
     return given
 
@@ -170,10 +173,15 @@ def is_loopback(address: str) -> bool:
     host = urlsplit(address).hostname or ""
     if host == "localhost":
         return True
+    ip = _ip(host)
+    return ip is not None and ip.is_loopback
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
+        return None
 
 
 def sends_in_clear(address: str) -> bool:
