@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // refusal is a request body with the pointers of its faults, in order.
@@ -214,8 +215,8 @@ func TestParseOutcome(t *testing.T) {
 	})
 }
 
-// The published addresses of approvers are accepted or refused as listed.
-func TestAddressVectors(t *testing.T) {
+// The published limits of clients are read as listed.
+func TestLimitVectors(t *testing.T) {
 	t.Parallel()
 	body, err := os.ReadFile("../../testdata/vectors/limits.json")
 	if err != nil {
@@ -223,12 +224,13 @@ func TestAddressVectors(t *testing.T) {
 	}
 	var vectors struct {
 		Addresses struct{ Accepted, Refused []string }
+		Domains   []struct{ Given, Compared string }
 	}
 	if err := json.Unmarshal(body, &vectors); err != nil {
 		t.Fatal(err)
 	}
-	if len(vectors.Addresses.Accepted) == 0 || len(vectors.Addresses.Refused) == 0 {
-		t.Fatal("there are no addresses")
+	if len(vectors.Addresses.Accepted) == 0 || len(vectors.Addresses.Refused) == 0 || len(vectors.Domains) == 0 {
+		t.Fatal("there are no cases")
 	}
 	for _, address := range vectors.Addresses.Accepted {
 		if !plausibleAddress(address) {
@@ -238,6 +240,11 @@ func TestAddressVectors(t *testing.T) {
 	for _, address := range vectors.Addresses.Refused {
 		if plausibleAddress(address) {
 			t.Errorf("%q is accepted", address)
+		}
+	}
+	for _, domain := range vectors.Domains {
+		if compared, ok := classify.ASCIIDomain(domain.Given); !ok || compared != domain.Compared {
+			t.Errorf("%q is compared as %q, want %q", domain.Given, compared, domain.Compared)
 		}
 	}
 }

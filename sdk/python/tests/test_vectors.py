@@ -33,7 +33,7 @@ from countersign._safe import (
     UNSAFE_WORDS,
     is_obviously_safe,
 )
-from countersign._validate import addresses
+from countersign._validate import addresses, domains
 from countersign._words import fold_name
 from countersign.exceptions import ConfigurationError
 
@@ -177,6 +177,17 @@ def test_no_address_of_an_approver(address: str) -> None:
     """The client refuses what the service would refuse when the first chain is opened."""
     with pytest.raises(ConfigurationError, match=r"fallback_approvers\[0\]"):
         addresses("fallback_approvers", [address])
+
+
+@pytest.mark.parametrize("case", LIMITS["domains"], ids=lambda case: ascii(case["given"]))
+def test_a_domain_of_an_allowlist(case: dict[str, Any]) -> None:
+    """The client sends a domain in the form that the service compares, or refuses it: another form
+    would be another domain, and never match."""
+    if case.get("may_be_refused"):
+        with pytest.raises(ConfigurationError, match="in the form that is looked up"):
+            domains("allowlist", [case["given"]])
+    else:
+        assert domains("allowlist", [case["given"]]) == (case["compared"],)
 
 
 REDACTION = vectors("redaction.json")

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from countersign._words import fold_name
 from countersign.exceptions import ConfigurationError
 
 _N = TypeVar("_N", bound=float)
@@ -78,22 +79,33 @@ def domains(name: str, value: Any) -> tuple[str, ...] | None:
 
 
 def _domain(name: str, given: str) -> str:
-    if _READ_DIFFERENTLY.search(given):
-        raise ConfigurationError(f"{name} must be in the form that is looked up, such as xn--...")
     spelled = given.lower()
     if not given.isascii():
         try:
             spelled = given.encode("idna").decode("ascii").lower()
         except UnicodeError:
             spelled = ""
-        labels = zip(_DOTS.split(given), spelled.split("."), strict=False)
+        labels = list(zip(_DOTS.split(given), spelled.split("."), strict=False))
         # Some letters of other scripts become Latin ones: nobody sees which domain is meant.
         if not all(was.isascii() or now.startswith("xn--") for was, now in labels):
             spelled = ""
+        if _READ_DIFFERENTLY.search(given) or (spelled and not all(map(_is_current, labels))):
+            raise ConfigurationError(
+                f"{name} must be in the form that is looked up, such as xn--..."
+            )
     spelled = spelled.removesuffix(".")
     if len(spelled) > 253 or not _DOMAIN.fullmatch(spelled):
         raise ConfigurationError(f"{name} must be a domain, such as example.com")
     return spelled
+
+
+def _is_current(label: tuple[str, str]) -> bool:
+    """Whether the newer standard, which the service follows, reads a label the same: Python's codec
+    follows the older one, with the normalization of that time."""
+    was, now = label
+    if was.isascii():
+        return True
+    return now == "xn--" + fold_name(was).encode("punycode").decode("ascii")
 
 
 def addresses(name: str, value: Any) -> tuple[str, ...] | None:
