@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"countersign/internal/classify"
 	"countersign/internal/ledger"
 )
 
@@ -132,6 +135,40 @@ func TestPacks(t *testing.T) {
 	for _, name := range []string{"", "Starter", "starter.cases", "../packs/starter"} {
 		if _, ok := Pack(name); ok {
 			t.Errorf("%q is taken for a pack", name)
+		}
+	}
+}
+
+// The starter pack asks a person for every name that the built-in rules shell_command and deletion
+// flag, however it is written.
+func TestStarterAsksForWhatIsFlagged(t *testing.T) {
+	t.Parallel()
+	text, _ := Pack("starter")
+	set, err := Parse(text, YAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := regexp.MustCompile(`(?s)## (shell_command|deletion)\n\nThe action's name has one of these words: (.*?)\.`)
+	lists := documented.FindAllStringSubmatch(string(readFile(t, "../../docs/rules.md")), -1)
+	if len(lists) != 2 {
+		t.Fatalf("docs/rules.md has %d lists of words", len(lists))
+	}
+	for _, list := range lists {
+		rule := map[string]string{"shell_command": "shells", "deletion": "deletes"}[list[1]]
+		for _, word := range strings.Split(strings.Join(strings.Fields(list[2]), " "), ", ") {
+			title, upper := strings.ToUpper(word[:1])+word[1:], strings.ToUpper(word)
+			for _, name := range []string{
+				word, "do_" + word, word + "_it", "do-" + word + "-it", word + "2", "7" + word, word + "It", title, "do" + title, title + "It",
+				"do" + title + "It", "HTTP" + title, upper, "DO_" + upper, upper + "_IT", "do" + upper, upper + "It", "do" + upper + "It",
+			} {
+				if found := classify.NameRisks(name); !found.Shell && !found.Deletion {
+					t.Errorf("%s is not flagged", name)
+				}
+				hits := matchAll(set, &Input{ActionType: "tool_call", ActionName: name})
+				if !slices.ContainsFunc(hits, func(h Hit) bool { return h.Rule.Name == rule && h.Failed == nil }) {
+					t.Errorf("%s passes", name)
+				}
+			}
 		}
 	}
 }
