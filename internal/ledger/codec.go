@@ -221,16 +221,22 @@ func ReadTime(f *canon.Fields, name string) *Time {
 	return &t
 }
 
-// ReadAgentNames reads an optional array of agent names and drops duplicates. Spellings that fold
-// to the same name are duplicates.
-func ReadAgentNames(f *canon.Fields, name string, most int64) []string {
+// readTexts reads an optional array of non-empty strings for further checks. It returns nil if one of
+// them is faulty: without it, the others would not be at the places that their faults name.
+func readTexts(f *canon.Fields, name string, most int64, limit int) []string {
 	before := f.Faults()
-	texts := f.Texts(name, most, maxName)
+	texts := f.Texts(name, most, limit)
 	if f.Faults() > before {
 		return nil
 	}
+	return texts
+}
+
+// ReadAgentNames reads an optional array of agent names and drops duplicates. Spellings that fold
+// to the same name are duplicates.
+func ReadAgentNames(f *canon.Fields, name string, most int64) []string {
 	var names, folded []string
-	for i, text := range texts {
+	for i, text := range readTexts(f, name, most, maxName) {
 		fold := classify.FoldName(text)
 		switch {
 		case strings.ContainsFunc(text, unicode.IsControl):

@@ -173,7 +173,7 @@ func replace[T any](f *canon.Fields, name string, target *T, read func(string) T
 }
 
 const (
-	maxAddress      = 320 // bytes of an e-mail address
+	maxAddress      = 320 // characters of an e-mail address
 	maxAmount       = 1e15
 	minTimeoutHours = 1.0 / 3600
 	maxTimeoutHours = 24 * 365
@@ -188,11 +188,7 @@ func patchAutoPause(f *canon.Fields, limits AutoPause) AutoPause {
 }
 
 func parseSafeActions(f *canon.Fields, name string) []string {
-	v, _ := f.Get(name)
-	words := f.Texts(name, int64(len(classify.SafeVerbs)), maxName)
-	if len(words) < len(v.Items()) {
-		return nil // the faults were recorded
-	}
+	words := readTexts(f, name, int64(len(classify.SafeVerbs)), maxName)
 	for i, word := range words {
 		if !slices.Contains(classify.SafeVerbs, word) || slices.Contains(words[:i], word) {
 			f.FaultAt(name, i, "must be one of "+strings.Join(classify.SafeVerbs, ", ")+", each at most once")
@@ -227,7 +223,7 @@ var domainPattern = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.
 
 // parseDomains returns domains in the form that is compared.
 func parseDomains(f *canon.Fields, name string) []string {
-	domains := f.Texts(name, maxListed, maxDomain)
+	domains := readTexts(f, name, maxListed, maxDomain)
 	for i, domain := range domains {
 		ascii, ok := classify.ASCIIDomain(domain)
 		if !ok || !domainPattern.MatchString(ascii) {
@@ -239,7 +235,7 @@ func parseDomains(f *canon.Fields, name string) []string {
 }
 
 func parseAddresses(f *canon.Fields, name string) []string {
-	addresses := f.Texts(name, 20, maxAddress)
+	addresses := readTexts(f, name, 20, maxAddress)
 	for i, address := range addresses {
 		if !plausibleAddress(address) {
 			f.Fault(name, "element %d must be an e-mail address", i)
