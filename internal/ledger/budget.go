@@ -254,7 +254,8 @@ type Subject struct {
 }
 
 // value returns the value under which the budget counts the subject's actions, and a label for
-// people. Names are folded like agent names, so another spelling is not another subject.
+// people. Names, and ids of keys, are folded like agent names, so another spelling is not another
+// subject.
 func (b *Budget) value(s *Subject) (value, label string, covered bool) {
 	switch b.Scope {
 	case ScopeEnvironment:
@@ -263,17 +264,17 @@ func (b *Budget) value(s *Subject) (value, label string, covered bool) {
 		value, label = classify.FoldName(s.Agent), s.Agent
 	case ScopeKey:
 		value, label = s.Key.String(), s.KeyName
-		if slices.Contains(b.Match, value) || s.Unnamed {
-			return value, label, true
-		}
 	default:
 		return "", "", true
 	}
-	if len(b.Match) == 0 {
+	if len(b.Match) == 0 || b.Scope == ScopeKey && s.Unnamed {
 		return value, label, true
 	}
 	named := classify.FoldName(label)
-	return value, label, slices.ContainsFunc(b.Match, func(name string) bool { return classify.FoldName(name) == named })
+	return value, label, slices.ContainsFunc(b.Match, func(name string) bool {
+		folded := classify.FoldName(name)
+		return folded == named || folded == value
+	})
 }
 
 // concerns reports whether actions of this kind use what the budget counts, as far as that is known

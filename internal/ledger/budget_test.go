@@ -184,6 +184,22 @@ func TestActionsAreHeldAgainstBudgets(t *testing.T) {
 	}
 }
 
+// A budget for keys covers the keys that it names, by name or id and in any spelling, and counts
+// each by its id.
+func TestBudgetsForKeys(t *testing.T) {
+	t.Parallel()
+	subject := &Subject{Key: KeyID{must(ParseID(sampleID))}, KeyName: "Payments Bot"}
+	for match, want := range map[string]bool{
+		sampleID: true, strings.ToUpper(sampleID): true, " " + sampleID: true, "payments  bot": true, "PAYMENTS BOT": true,
+		"payments": false, strings.Replace(sampleID, "a", "b", 1): false,
+	} {
+		b := Budget{Scope: ScopeKey, Match: []string{match}}
+		if value, label, covered := b.value(subject); covered != want || value != sampleID || label != subject.KeyName {
+			t.Errorf("a budget for %q: %s, %s, %v, want covered %v", match, value, label, covered, want)
+		}
+	}
+}
+
 // TestCountersCountWhatEventsSay records actions with each outcome and settles those that wait: the
 // counter is the sum of what counts, and each event records what it used.
 func TestCountersCountWhatEventsSay(t *testing.T) {
