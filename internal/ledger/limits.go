@@ -62,13 +62,12 @@ type EffectiveLimits struct {
 
 // Effective returns the limits in force for a chain of the organization.
 func (s *Settings) Effective(client *ClientLimits) *EffectiveLimits {
-	limits := &EffectiveLimits{
+	return &EffectiveLimits{
 		Single: tighter(s.FinancialThreshold, client.Single), Cumulative: tighter(s.CumulativeThreshold, client.Cumulative),
 		CumulativeAction: client.cumulativeAction(), DomainsAllowlist: onBothLists(s.ExternalDomainsAllowlist, client.DomainsAllowlist),
 		HighRiskAgents: unite(s.HighRiskAgents, client.HighRiskAgents), ApprovalHours: approvalHours(s, client),
 		TimeoutSeconds: client.TimeoutSeconds, AutoPause: s.AutoPause,
 	}
-	return limits
 }
 
 func (l *ClientLimits) cumulativeAction() Outcome {
@@ -111,11 +110,7 @@ func onBothLists(one, other []string) []string {
 func (l *EffectiveLimits) AppendTo(dst []byte) []byte {
 	w := canon.BeginObject(dst)
 	w.Number("approval_timeout_hours", l.ApprovalHours)
-	pause := canon.BeginObject(w.Name("auto_pause"))
-	pause.Int("max_duration_seconds", l.AutoPause.MaxDurationSeconds)
-	pause.Int("max_events", l.AutoPause.MaxEvents)
-	pause.Int("max_tokens", l.AutoPause.MaxTokens)
-	w.Value(pause.End())
+	w.Value(l.AutoPause.appendTo(w.Name("auto_pause")))
 	if l.TimeoutSeconds > 0 {
 		w.Number("chain_timeout_seconds", l.TimeoutSeconds)
 	} else {

@@ -57,6 +57,14 @@ type AutoPause struct {
 	MaxTokens          int64 `json:"max_tokens"`
 }
 
+func (p AutoPause) appendTo(dst []byte) []byte {
+	w := canon.BeginObject(dst)
+	w.Int("max_duration_seconds", p.MaxDurationSeconds)
+	w.Int("max_events", p.MaxEvents)
+	w.Int("max_tokens", p.MaxTokens)
+	return w.End()
+}
+
 // DefaultSettings returns the settings of a new organization.
 func DefaultSettings() Settings {
 	return Settings{

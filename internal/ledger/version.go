@@ -13,33 +13,35 @@ import (
 )
 
 // The digits of a policy version cover the policy set and every setting that can change a decision:
-// what is decided, by whom, and until when. A setting is left out while it has the value that meant
-// "not set" when versions started to cover it. These values are spelled out below instead of taken
-// from DefaultSettings: another default in a later release must not change the meaning of old
-// versions.
+// what is decided, by whom, and until when. A setting is left out while it is as in unset.
+
+// unset has the values that meant "not set" when versions started to cover the settings. They are
+// spelled out instead of taken from DefaultSettings: another default in a later release must not
+// change the meaning of old versions.
+var unset = Settings{
+	EvaluationMode: Enforce, FinancialThreshold: MoneyOf(5000), CumulativeThreshold: MoneyOf(10_000), ApprovalTimeoutHours: 24,
+	FailModes: map[string]string{"safe": "allow", "default": "deny"},
+	AutoPause: AutoPause{MaxEvents: 10_000, MaxDurationSeconds: 86_400, MaxTokens: 10_000_000},
+}
 
 // deciding encodes one member for each setting that decides, including the digits of a policy set,
 // or "". The full form has all of them; otherwise members that are not part of the digits are
 // omitted. Differences that cannot change a decision, such as the order of a list, have no effect.
 func (s *Settings) deciding(set string, full bool) []byte {
 	w := canon.BeginObject(nil)
-	if full || s.ApprovalTimeoutHours != 24 {
+	if full || s.ApprovalTimeoutHours != unset.ApprovalTimeoutHours {
 		w.Number("approval_timeout_hours", s.ApprovalTimeoutHours)
 	}
-	if p := s.AutoPause; full || p != (AutoPause{MaxEvents: 10_000, MaxDurationSeconds: 86_400, MaxTokens: 10_000_000}) {
-		limits := canon.BeginObject(w.Name("auto_pause"))
-		limits.Int("max_duration_seconds", p.MaxDurationSeconds)
-		limits.Int("max_events", p.MaxEvents)
-		limits.Int("max_tokens", p.MaxTokens)
-		w.Value(limits.End())
+	if full || s.AutoPause != unset.AutoPause {
+		w.Value(s.AutoPause.appendTo(w.Name("auto_pause")))
 	}
 	if full || len(s.Budgets) > 0 {
 		w.Value(s.appendBudgets(w.Name("budgets")))
 	}
-	if full || s.CumulativeThreshold.Cmp(MoneyOf(10_000)) != 0 {
+	if full || s.CumulativeThreshold.Cmp(unset.CumulativeThreshold) != 0 {
 		w.Number("cumulative_financial_threshold_usd", s.CumulativeThreshold.Float())
 	}
-	if full || s.EvaluationMode != Enforce {
+	if full || s.EvaluationMode != unset.EvaluationMode {
 		w.String("evaluation_mode", string(s.EvaluationMode))
 	}
 	switch {
@@ -48,7 +50,7 @@ func (s *Settings) deciding(set string, full bool) []byte {
 	case full:
 		w.Null("external_domains_allowlist")
 	}
-	if full || !maps.Equal(s.FailModes, map[string]string{"safe": "allow", "default": "deny"}) {
+	if full || !maps.Equal(s.FailModes, unset.FailModes) {
 		w.Value(append(w.Name("fail_modes"), s.CanonicalFailModes()...))
 	}
 	if full || len(s.FallbackApprovers) > 0 {
@@ -57,7 +59,7 @@ func (s *Settings) deciding(set string, full bool) []byte {
 	if words := asSet(s.SafeActions()); full || !slices.Equal(words, asSet(classify.SafeVerbs)) {
 		w.Strings("fast_path_actions", words)
 	}
-	if full || s.FinancialThreshold.Cmp(MoneyOf(5000)) != 0 {
+	if full || s.FinancialThreshold.Cmp(unset.FinancialThreshold) != 0 {
 		w.Number("financial_approval_threshold_usd", s.FinancialThreshold.Float())
 	}
 	if full || len(s.HighRiskAgents) > 0 {
@@ -112,11 +114,9 @@ func (s *Settings) policyVersion(version string) string {
 // Names reports whether a version is that of the set with the settings. Versions of earlier
 // releases covered only the budgets of the settings.
 func (s *Settings) Names(version, set string) bool {
-	return version == s.policyVersion(set) || version == (&Settings{
-		EvaluationMode: Enforce, FinancialThreshold: MoneyOf(5000), CumulativeThreshold: MoneyOf(10000), ApprovalTimeoutHours: 24,
-		FailModes: map[string]string{"safe": "allow", "default": "deny"}, Budgets: s.Budgets,
-		AutoPause: AutoPause{MaxEvents: 10_000, MaxDurationSeconds: 86_400, MaxTokens: 10_000_000},
-	}).policyVersion(set)
+	earlier := unset
+	earlier.Budgets = s.Budgets
+	return version == s.policyVersion(set) || version == earlier.policyVersion(set)
 }
 
 // Under returns the policy as it decides with an organization's settings.
