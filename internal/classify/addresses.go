@@ -42,15 +42,6 @@ var signsOf = [256]sign{':': signColon, '/': signSlash, '\\': signSlash, '@': si
 // isBreak reports whether web clients drop b anywhere in a URL.
 func isBreak(b byte) bool { return b == '\t' || b == '\r' || b == '\n' }
 
-func hasBreak(s string) bool {
-	for i := range len(s) {
-		if isBreak(s[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 func isSlash(b byte) bool { return b == '/' || b == '\\' }
 
 func (h *hosts) urls(s string) {
@@ -95,7 +86,7 @@ func (h *hosts) slashless(s string, start int, in *span) {
 	}
 	literal := start < limit && s[start] == '['
 	colons, end := 0, start
-	for end < limit && colons < 2 && indexPunctuation(s[end:end+1]) < 0 {
+	for end < limit && colons < 2 && strings.IndexByte(punctuation, s[end]) < 0 {
 		if s[end] == ':' && !literal {
 			colons++
 		}
@@ -297,28 +288,19 @@ func endOfAuthority(s string, from int) int {
 	return from
 }
 
-// indexPunctuation finds characters that may end a URL in prose but may also occur in the user part
-// of an authority.
-func indexPunctuation(s string) int {
-	for i := range len(s) {
-		switch s[i] {
-		case ',', ';', '(', ')', '\'', '}', '!', '*', '|':
-			return i
-		}
-	}
-	return -1
-}
+// punctuation may end a URL in prose, and may also occur in the user part of an authority.
+const punctuation = ",;()'}!*|"
 
 // authority reads the host after the last @. If there is punctuation before it, the text may also
 // be a host next to an e-mail address.
 func (h *hosts) authority(s string, how reading) {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
-		if cut := indexPunctuation(s[:at]); cut >= 0 {
+		if cut := strings.IndexAny(s[:at], punctuation); cut >= 0 {
 			h.add(s[:cut], how)
 		}
 		s = s[at+1:]
 	}
-	if cut := indexPunctuation(s); cut >= 0 {
+	if cut := strings.IndexAny(s, punctuation); cut >= 0 {
 		s = s[:cut]
 	}
 	if !strings.HasPrefix(s, "[") {
@@ -371,7 +353,7 @@ func isMailDomain(domain string) bool {
 // Some clients drop line breaks inside an address, others treat each line as one: both readings
 // count.
 func (h *hosts) bare(text string, how reading) {
-	if hasBreak(text) {
+	if strings.ContainsAny(text, "\t\r\n") {
 		joined := strings.NewReplacer("\t", "", "\r", "", "\n", "").Replace(text)
 		if how == asURL {
 			h.scan(joined)

@@ -218,9 +218,7 @@ func isSensitive(name string) bool {
 
 // counters are words that make a name with token in it the name of a number: token_count,
 // tokenLimit.
-var counters = map[string]bool{
-	"budget": true, "count": true, "counts": true, "limit": true, "number": true, "total": true, "usage": true, "used": true,
-}
+var counters = wordSet(`budget count counts limit number total usage used`)
 
 // isCounter reports whether a name is that of a token count and contains nothing else that is
 // sensitive.
