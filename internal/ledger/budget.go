@@ -176,7 +176,7 @@ func parseBudgets(f *canon.Fields, name string) []Budget {
 		}
 		b := parseBudget(inner)
 		if b.Name != "" && slices.ContainsFunc(budgets, func(other Budget) bool { return other.Name == b.Name }) {
-			inner.Fault("name", "must be another than those of the other budgets")
+			inner.Fault("name", "must differ from the names of the other budgets")
 		}
 		f.Join(inner)
 		budgets = append(budgets, b)
@@ -196,7 +196,7 @@ func parseBudget(f *canon.Fields) Budget {
 	}
 	b.Match = parseBudgetMatch(f, "match")
 	if b.Scope == ScopeOrganization && len(b.Match) > 0 {
-		f.Fault("match", "must not be given with the scope organization, which has one member")
+		f.Fault("match", "must not be given with the scope organization, which covers everything")
 	}
 	b.LimitUSD, b.LimitCost = parseAmount(f, "limit_usd"), parseAmount(f, "limit_cost_usd")
 	if f.Has("limit_tokens") {

@@ -35,8 +35,8 @@ type (
 // ErrMalformedID says that a text is not a valid identifier.
 var ErrMalformedID = errors.New("malformed identifier")
 
-// ParseID parses the only textual form of identifiers: 36 characters, hyphenated. Other forms of
-// UUIDs are refused, so that an object has one address.
+// ParseID parses an identifier of 36 characters with hyphens, in small letters or capitals. Other
+// forms of UUIDs are refused.
 func ParseID(text string) (uuid.UUID, error) {
 	if len(text) != 36 {
 		return uuid.Nil, ErrMalformedID

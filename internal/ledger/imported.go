@@ -44,7 +44,7 @@ func ParseImported(line []byte) (*ImportedApproval, error) {
 	}
 	imported.Signature = signature
 	if weakPublic(imported.Public) {
-		return nil, fault.Errorf(fault.CodeInvalid, "public_key is one under which anything is signed")
+		return nil, fault.Errorf(fault.CodeInvalid, "public_key is a weak key: under it, a signature can be made for anything")
 	}
 	if !imported.SignedBy(imported.Public) {
 		return nil, fault.Errorf(fault.CodeInvalid, "the signature is not that of decision_record under public_key")

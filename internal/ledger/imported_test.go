@@ -146,7 +146,7 @@ func TestImportLinesAreRefused(t *testing.T) {
 		"a member more":         {strings.Replace(good, `"action_name"`, `"action":"","action_name"`, 1), "/decision_record/action is not a known field"},
 		"a member less":         {strings.Replace(good, `"comment":"日本語",`, ``, 1), "not in the form"},
 		"another key":           {strings.Replace(good, base64.StdEncoding.EncodeToString(key.Public().(ed25519.PublicKey)), base64.StdEncoding.EncodeToString(other.Public().(ed25519.PublicKey)), 1), "the signature is not that"},
-		"a key of small order":  {strings.Replace(good, base64.StdEncoding.EncodeToString(key.Public().(ed25519.PublicKey)), weak, 1), "anything is signed"},
+		"a key of small order":  {strings.Replace(good, base64.StdEncoding.EncodeToString(key.Public().(ed25519.PublicKey)), weak, 1), "weak key"},
 		"a short signature":     {strings.Replace(good, `"signature":"`, `"signature":"AAAA","x":"`, 1), "/signature is required: 64 bytes"},
 		"no key":                {strings.Replace(good, `"public_key":"`, `"public_key":"","x":"`, 1), "/public_key is required: 32 bytes"},
 		"pending":               {changed(func(a *Approval) { a.Status = ApprovalPending }), "/decision_record/status must be one of"},

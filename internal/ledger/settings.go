@@ -131,7 +131,7 @@ func (o Organization) Patch(v canon.Value) (Organization, error) {
 		o.Name = f.RequiredName("name", maxName)
 	}
 	if f.Given("slug") && f.Text("slug", maxName) != o.Slug {
-		f.Fault("slug", "cannot be changed: it stands in signed receipts")
+		f.Fault("slug", "cannot be changed: it is part of signed receipts")
 	}
 	replace(f, "evaluation_mode", &s.EvaluationMode, func(name string) Mode {
 		return Mode(f.OneOf(name, string(Enforce), string(Shadow)))
