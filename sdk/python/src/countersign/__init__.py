@@ -136,16 +136,20 @@ _LAZY_MODULES = ("countersign.records", "countersign.verify", "countersign.token
 _WITH_VERIFY = ("BundleCheck", "BundleError", "BundleVerdict", "verify_bundle")
 
 
-def __getattr__(name: str) -> _typing.Any:
-    from importlib import import_module
+# Hidden from type checkers: with __getattr__ a module has every attribute for them, also a
+# misspelled one.
+if not _typing.TYPE_CHECKING:
 
-    if name in _WITH_VERIFY:
-        return getattr(import_module("countersign._bundle"), name)
-    if name in __all__:
-        for module in map(import_module, _LAZY_MODULES):
-            if name in module.__all__:
-                return getattr(module, name)
-    raise AttributeError(f"module 'countersign' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _WITH_VERIFY:
+            return getattr(import_module("countersign._bundle"), name)
+        if name in __all__:
+            for module in map(import_module, _LAZY_MODULES):
+                if name in module.__all__:
+                    return getattr(module, name)
+        raise AttributeError(f"module 'countersign' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
