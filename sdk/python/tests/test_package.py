@@ -94,6 +94,7 @@ with FakeService() as service:
 # Each of these is a mistake: mypy reports an ignore that nothing needs.
 countersign.govern()  # type: ignore[attr-defined]
 from countersign import governd  # type: ignore[attr-defined]
+countersign.carry(len)(5)  # type: ignore[arg-type]
 """
 
 

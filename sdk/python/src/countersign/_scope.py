@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from countersign._fork import in_child
 from countersign._session import Session
@@ -35,6 +35,7 @@ __all__ = [
 
 logger = logging.getLogger("countersign")
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -138,7 +139,7 @@ def entered(scope: Scope | None) -> Iterator[None]:
         _SCOPE.reset(token)
 
 
-def carry(function: Callable[..., T]) -> Callable[..., T]:
+def carry(function: Callable[P, T]) -> Callable[P, T]:
     """Return a function that runs as part of the current run, wherever it is called.
 
     Use it for threads that the run did not start: a worker that reads a queue, or a callback of a
@@ -149,7 +150,7 @@ def carry(function: Callable[..., T]) -> Callable[..., T]:
     in_scope = _Carried(function)
 
     @functools.wraps(function)
-    def carried(*args: Any, **kwargs: Any) -> T:
+    def carried(*args: P.args, **kwargs: P.kwargs) -> T:
         return in_scope(*args, **kwargs)  # type: ignore[no-any-return]
 
     return carried
