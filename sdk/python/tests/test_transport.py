@@ -14,10 +14,10 @@ import pytest
 
 import countersign
 from clocks import stop_time
-from countersign import _transport
+from countersign import ChainConfig, _clients, _transport
 from countersign._client import transport_of
 from countersign._steps import Pause, Reply, Send, Steps
-from countersign.testing import example_api_key
+from countersign.testing import FakeService, example_api_key
 
 CHAIN = {"id": "c1", "fast_path": False, "fail_modes": {"default": "allow"}}
 DECISION = {"policy_decision": "allow"}
@@ -354,3 +354,30 @@ def test_connections_are_closed_by_hand() -> None:
     countersign.close(config=config)
     with countersign.Chain("again"):
         pass
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_a_proxy_is_named_with_or_without_its_scheme(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """``http_proxy=proxy.internal:3128`` means the same as with ``http://`` before it."""
+    served = fake.serve()
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("http_proxy", scheme + served["backend_url"].removeprefix("http://"))
+    config = ChainConfig(served["api_key"], backend_url="http://service.invalid:8080")
+    with countersign.Chain("x", config=config):
+        pass
+    assert fake.calls[0].path == "http://service.invalid:8080/v1/chains"
+    countersign.close(config=config)
+
+
+@pytest.mark.parametrize(
+    ("exempt", "used"),
+    [("service.invalid", False), ("service.invalid:8080", False), ("service.invalid:9", True)],
+)
+def test_no_proxy_names_a_host_with_or_without_its_port(
+    monkeypatch: pytest.MonkeyPatch, exempt: str, used: bool
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", exempt)
+    assert (_clients._proxy_for("http://service.invalid:8080") is not None) == used

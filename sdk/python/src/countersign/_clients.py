@@ -239,10 +239,13 @@ _LoopClient = tuple[_Pools, AsyncGenerator[_Pools, None]]
 def _proxy_for(address: str) -> str | None:
     """Return the proxy from the environment. Loopback addresses never use one."""
     parts = urlsplit(address)
-    if is_loopback(address) or proxy_bypass(parts.hostname or ""):
+    # NO_PROXY can name a host with or without its port.
+    if is_loopback(address) or any(map(proxy_bypass, (parts.hostname or "", parts.netloc))):
         return None
     proxies = getproxies()
-    return proxies.get(parts.scheme) or proxies.get("all")
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    # Many set only the host and the port.
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 class _BodyReader:
