@@ -145,6 +145,8 @@ def test_the_address_of_the_command_line_serves_too(
         ({"backend_url": "countersign.example.com"}, "backend_url must be a URL"),
         ({"backend_url": "ftp://x"}, "backend_url must be a URL"),
         ({"backend_url": "http://[::1"}, "backend_url must be a URL"),
+        ({"backend_url": "http://127.0.0.1:8080\n"}, "backend_url must not contain spaces or line"),
+        ({"backend_url": " http://127.0.0.1:8080"}, "backend_url must not contain spaces or line"),
         ({"backend_url": "https://u:p@x.example.com"}, "backend_url must not contain credentials"),
         ({"backend_timeout_seconds": 0}, "backend_timeout_seconds must be a number from"),
         ({"backend_timeout_seconds": float("nan")}, "backend_timeout_seconds must be a number"),

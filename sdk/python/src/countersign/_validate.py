@@ -23,6 +23,7 @@ _DOTS = re.compile("[.\u3002\uff0e\uff61]")
 # Older and newer standards for domains read these differently: sharp s, final sigma, joiners.
 _READ_DIFFERENTLY = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 # Words between dots, without anything that would need quotes. An IP address is in brackets.
 _WORD = r"[^\s\x00-\x1f\x7f.@,:;<>()\[\]\"\\]+"
 _WORDS = rf"{_WORD}(?:\.{_WORD})*"
@@ -163,6 +164,8 @@ def fail_modes(name: str, value: Any) -> Mapping[str, str] | None:
 
 def url(name: str, value: Any) -> str:
     address = text(name, value, 2000)
+    if _BLANK.search(address):
+        raise ConfigurationError(f"{name} must not contain spaces or line breaks")
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
