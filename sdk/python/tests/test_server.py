@@ -300,3 +300,25 @@ def test_what_was_taken_out_is_bound_at_the_service(server: Server) -> None:
     assert redactions["/a~1b/0/text"] == digest_of(key, f"token={secret}")
     assert len(redactions) == 4
     assert hashlib.sha256(canonical(redactions)).hexdigest() == event["redactions_sha256"]
+
+
+def test_texts_with_a_null_character_reach_the_service(server: Server) -> None:
+    """An exception, an outcome's detail and a comment may contain anything: the chain is completed,
+    the outcome recorded and the approval cancelled all the same."""
+
+    def give_up(progress: countersign.ApprovalProgress) -> None:
+        if progress.waiting:
+            cancelled.append(countersign.cancel_approval_sync(progress.approval_id, "a\x00b"))
+
+    cancelled: list[bool] = []
+    server.config(high_risk_agents=["intern"], on_wait=give_up)
+    chain = countersign.Chain("binary")
+    with pytest.raises(ValueError, match="a\x00b"), chain:
+        decision = chain.record_agent_action_sync("clerk", "tool_call", "stamp", {})
+        assert chain.record_outcome_sync(decision, "failed", "a\x00b")
+        with pytest.raises(countersign.ActionDeniedError):
+            chain.record_agent_action_sync("intern", "tool_call", "stamp", {})
+        assert cancelled == [True]
+        raise ValueError("a\x00b")
+    assert chain.receipt is not None
+    assert server.get(f"/v1/chains/{chain.id}")["error"]["message"] == "a\ufffdb"

@@ -110,8 +110,8 @@ class Sanitizer:
         return self._cut(self._texts.value(self._readable(value)))
 
     def prose(self, value: str) -> str:
-        """Sanitize free text, such as an error message."""
-        return self._cut(self._texts.prose(self._readable(value)))
+        """Sanitize free text, such as an error message. The service refuses U+0000 in it."""
+        return self._cut(self._texts.prose(self._readable(value)).replace("\x00", "\ufffd"))
 
     def _readable(self, value: str) -> str:
         # Cut before the search to bound its cost. The look-ahead ensures that a secret is found
