@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import countersign
 from conftest import configure
-from countersign.testing import FakeService
+from countersign.testing import FakeService, RecordedCall
 from test_decisions import eventually
 
 SAFE = ("clerk", "tool_call", "look", {"n": 1})
@@ -362,3 +363,35 @@ def test_an_uncertain_delivery_leaves_one_gap_that_grows() -> None:
     for key, entry in [e for batch in attempts for e in batch] + delivered:
         contents.setdefault(key, set()).add(entry)
     assert all(len(found) == 1 for found in contents.values())
+
+
+@pytest.mark.parametrize("during", ["/outcome", "/complete"])
+def test_an_interrupted_completion_is_made_up_for(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    """After an interrupt, such as Ctrl-C, while the chain is left, it is completed in the
+    background, or at the exit of the process."""
+    receive = fake._receive
+
+    def interrupt_once(call: RecordedCall) -> Any:
+        if call.path.endswith(during) and not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return receive(call)
+
+    @countersign.governed
+    def pages() -> Iterator[int]:
+        yield 1
+        yield 2
+
+    interrupted: list[bool] = []
+    monkeypatch.setattr(fake, "_receive", interrupt_once)
+    configure(fake)
+    chain = countersign.Chain("interrupted")
+    with pytest.raises(KeyboardInterrupt), chain:
+        unfinished = pages()
+        next(unfinished)
+    assert interrupted
+    assert countersign.flush()
+    assert chain.receipt is not None
+    unfinished.close()  # type: ignore[attr-defined]

@@ -80,11 +80,13 @@ class Session(Delivery):
         chain stays open, to be continued. A forked child only delivers: its parent still uses the
         chain."""
         consequence = "its events are delivered later"
-        if completion is not None and not self._is_parents:
-            yield from self._report_unfinished()
-            self.completion = completion
-            consequence = "the chain is completed later"
+        if self._is_parents:
+            completion = None
         try:
+            if completion is not None:
+                consequence = "the chain is completed later"
+                yield from self._report_unfinished()
+                self.completion = completion
             yield from self.flush()
         except Unreachable as fault:
             self.transport.sender.submit(self)
@@ -94,6 +96,13 @@ class Session(Delivery):
         except APIError as error:
             if is_retryable(error):
                 self.transport.sender.submit(self)
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            # An interrupt, such as Ctrl-C: nobody calls this again.
+            self.completion = completion
+            self.transport.sender.submit(self)
             raise
 
     # -- actions ---------------------------------------------------------------------
