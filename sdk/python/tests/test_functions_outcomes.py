@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -10,7 +14,7 @@ import pytest
 
 import countersign
 from conftest import configure
-from countersign import governed, governed_run
+from countersign import _buffer, _redact, governed, governed_run
 from countersign.testing import FakeService
 from forms import (
     RAN,
@@ -106,6 +110,86 @@ def test_what_a_run_ends_before_is_unknown(fake: FakeService, plain: bool) -> No
     late = {"outcome": "unknown", "detail": "the run ended before it did"}
     assert told == [{"outcome": "succeeded"}, late, late]
     items.close()
+
+
+def test_a_generator_that_is_closed_on_an_event_loop_is_reported_at_the_end(
+    fake: FakeService,
+) -> None:
+    """Nothing may block the loop, so its outcome goes with the next one, or with the end."""
+    configure(fake)
+
+    async def main() -> None:
+        async with governed_run():
+            items: Any = stream(2)
+            assert await asyncio.to_thread(next, items) == 2
+            items.close()
+            assert reports(fake) == []
+
+    asyncio.run(main())
+    assert reports(fake) == [{"outcome": "succeeded", "detail": "closed before its end"}]
+
+
+def test_a_generator_that_is_collected_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage collector runs in the middle of anything, such as a delivery of the same chain:
+    what it ends is reported with the next outcome."""
+
+    @governed
+    def read_pages() -> Iterator[int]:
+        yield 1
+        yield 2
+
+    def collect_and_encode(event: Any) -> bytes:
+        gc.collect()
+        return _redact.encode(event)
+
+    def work() -> None:
+        with governed_run() as run:
+            pages = [read_pages()]
+            assert next(pages[0]) == 1
+            pages.append(pages)  # type: ignore[arg-type]  # a cycle: only the collector ends it
+            del pages
+            with monkeypatch.context() as collecting:
+                collecting.setattr(_buffer, "encode", collect_and_encode)
+                run.chain.record_agent_action_sync("clerk", "tool_call", "stamp", {})
+            told.extend(reports(fake))
+            pay(1)
+
+    told: list[Any] = []
+    with FakeService(fast_path=True) as fake:
+        configure(fake)
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        worker.join(20)
+        assert not worker.is_alive(), "it waits for itself"
+        closed = {"outcome": "succeeded", "detail": "closed before its end"}
+        assert told == []
+        assert reports(fake) == [{"outcome": "succeeded"}, closed]
+
+
+def test_the_end_of_the_interpreter_is_quiet() -> None:
+    """A generator that nobody ended, and collections until the very end, print nothing."""
+    program = """
+import countersign, gc, sys
+from countersign.testing import FakeService
+
+@countersign.governed
+def pages():
+    yield 1
+    yield 2
+
+service = FakeService()
+countersign.init(**service.settings())
+with countersign.governed_run():
+    left = pages()
+    next(left)
+    sys.left = [left]
+    sys.left.append(sys.left)
+    gc.set_threshold(1)
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
 
 
 def test_generators_keep_their_protocol(fake: FakeService) -> None:

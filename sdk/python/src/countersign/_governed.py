@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast, overload
 
 from countersign._action import name_of
 from countersign._arguments import Arguments
+from countersign._collector import watch_garbage_collection
 from countersign._decision import PolicyDecision
 from countersign._permit import OnDenial, Payload, Permit, Request
 from countersign._redact import pointer_to
@@ -116,6 +117,7 @@ class Governed:
         self._block: Permit | None = None
         self._entered = False
         inherit_in_threads()
+        watch_garbage_collection()
 
     # -- as a decorator --------------------------------------------------------------------
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from countersign._action import Action
+from countersign._collector import in_garbage_collection
 from countersign._decision import PolicyDecision
 from countersign._enforce import arguments_changed
 from countersign._loops import in_event_loop, run_to_completion
@@ -18,8 +18,6 @@ from countersign._steps import Steps
 from countersign.exceptions import ActionDeniedError
 
 __all__ = ["Denied", "OnDenial", "Payload", "Permit", "Request"]
-
-logger = logging.getLogger("countersign")
 
 OnDenial = Literal["raise", "tell_model"]
 Payload = Callable[[dict[str, Any]], Mapping[str, Any]]
@@ -122,11 +120,13 @@ class Permit:
 
     def end(self, error: BaseException | None, detail: str | None = None) -> None:
         """Report the outcome. Never raises, so that the caller gets the function's result."""
-        if in_event_loop():
-            # A generator that was started in a thread and is closed on an event loop.
-            logger.warning("countersign: the outcome of an action was not recorded")
+        outcome = _outcome_of(error, detail)
+        if in_event_loop() or in_garbage_collection():
+            # A generator that was started in a thread and is closed on an event loop, or by the
+            # garbage collector. That interrupts any code, also this library's while it holds locks.
+            self._session.defer_report(self.decision, *outcome)
             return
-        self._session.transport.run(self.reporting(*_outcome_of(error, detail)))
+        self._session.transport.run(self.reporting(*outcome))
 
     async def end_async(self, error: BaseException | None, detail: str | None = None) -> None:
         """:meth:`end` on the running event loop. A cancelled task still reports."""
@@ -134,11 +134,7 @@ class Permit:
         await run_to_completion(self._session.transport.run_async(steps))
 
     def reporting(self, outcome: str, detail: str | None) -> Steps[None]:
-        self._session.unreported.pop(id(self.decision), None)
-        try:
-            yield from self._session.report(self.decision, outcome, detail)
-        except Exception as fault:
-            logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
+        yield from self._session.end_call(self.decision, outcome, detail)
 
 
 def _outcome_of(error: BaseException | None, detail: str | None) -> tuple[str, str | None]:

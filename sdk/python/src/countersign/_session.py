@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -54,6 +55,7 @@ class Session(Delivery):
         """Idempotency keys of the steps that a reviewer released while this process waited."""
         self.unreported: dict[int, PolicyDecision] = {}
         """Decisions on governed calls whose outcome was not reported yet, by their ``id()``."""
+        self._deferred: deque[tuple[PolicyDecision, str, str | None]] = deque()
         self.latches: list[Callable[[Exception], object]] = []
         """Called with every error that prevents an action."""
 
@@ -243,15 +245,40 @@ class Session(Delivery):
             return False
         return True
 
+    def defer_report(self, decision: PolicyDecision, outcome: str, detail: str | None) -> None:
+        """Have the outcome of a governed call reported with the next one, or at the chain's end.
+        Takes no lock, and so may be called wherever the garbage collector runs."""
+        if self.unreported.pop(id(decision), None) is not None:
+            self._deferred.append((decision, outcome, detail))
+
+    def end_call(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[None]:
+        """Report the outcome of a governed call, and those that were deferred. Never raises."""
+        self.unreported.pop(id(decision), None)
+        yield from self._report_call(decision, outcome, detail)
+        yield from self._report_deferred()
+
+    def _report_deferred(self) -> Steps[None]:
+        while True:
+            try:
+                deferred = self._deferred.popleft()
+            except IndexError:
+                return
+            yield from self._report_call(*deferred)
+
+    def _report_call(
+        self, decision: PolicyDecision, outcome: str, detail: str | None
+    ) -> Steps[None]:
+        try:
+            yield from self.report(decision, outcome, detail)
+        except Exception as fault:
+            logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
+
     def _report_unfinished(self) -> Steps[None]:
         """Report the calls that the chain's end overtakes, such as a generator that somebody still
         reads. Their outcome would be refused once the chain is sealed."""
         for decision in tuple(self.unreported.values()):
-            self.unreported.pop(id(decision), None)
-            try:
-                yield from self.report(decision, "unknown", "the run ended before it did")
-            except Exception as fault:
-                logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
+            self.defer_report(decision, "unknown", "the run ended before it did")
+        yield from self._report_deferred()
 
     def check(self) -> None:
         """Raise if the chain ran too long, or an error was latched since the last call."""
