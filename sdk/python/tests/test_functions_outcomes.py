@@ -15,7 +15,7 @@ import pytest
 import countersign
 from conftest import configure
 from countersign import _buffer, _redact, governed, governed_run
-from countersign.testing import FakeService
+from countersign.testing import FakeService, RecordedCall
 from forms import (
     RAN,
     _pay,
@@ -190,6 +190,27 @@ with countersign.governed_run():
         [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
+
+
+def test_an_interrupted_report_is_made_up_for(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt, such as Ctrl-C, while an outcome is reported does not lose it."""
+    receive = fake._receive
+
+    def interrupt_once(call: RecordedCall) -> Any:
+        if call.path.endswith("/outcome") and not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return receive(call)
+
+    interrupted: list[bool] = []
+    monkeypatch.setattr(fake, "_receive", interrupt_once)
+    configure(fake)
+    with pytest.raises(KeyboardInterrupt), governed_run():
+        pay(1)
+    assert interrupted
+    assert reports(fake) == [{"outcome": "succeeded"}]
 
 
 def test_generators_keep_their_protocol(fake: FakeService) -> None:

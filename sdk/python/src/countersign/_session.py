@@ -252,9 +252,10 @@ class Session(Delivery):
             self._deferred.append((decision, outcome, detail))
 
     def end_call(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[None]:
-        """Report the outcome of a governed call, and those that were deferred. Never raises."""
+        """Report the outcome of a governed call, and those that were deferred. Never raises, unless
+        it is interrupted; then the outcome is deferred."""
         self.unreported.pop(id(decision), None)
-        yield from self._report_call(decision, outcome, detail)
+        yield from self._report_or_defer(decision, outcome, detail)
         yield from self._report_deferred()
 
     def _report_deferred(self) -> Steps[None]:
@@ -263,15 +264,18 @@ class Session(Delivery):
                 deferred = self._deferred.popleft()
             except IndexError:
                 return
-            yield from self._report_call(*deferred)
+            yield from self._report_or_defer(*deferred)
 
-    def _report_call(
+    def _report_or_defer(
         self, decision: PolicyDecision, outcome: str, detail: str | None
     ) -> Steps[None]:
         try:
             yield from self.report(decision, outcome, detail)
         except Exception as fault:
             logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
+        except BaseException:
+            self._deferred.append((decision, outcome, detail))
+            raise
 
     def _report_unfinished(self) -> Steps[None]:
         """Report the calls that the chain's end overtakes, such as a generator that somebody still
