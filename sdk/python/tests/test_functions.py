@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -204,6 +205,20 @@ def test_a_builtin_without_a_signature_is_governed(fake: FakeService) -> None:
     with governed_run():
         assert governed(max)(1, 2) == 2
     assert fake.events[0]["payload"] == {"args": [1, 2], "kwargs": {}}
+
+
+def test_an_object_that_counts_as_a_coroutine_function_is_awaited(fake: FakeService) -> None:
+    """Not only by an ``async def __call__``: mocks and objects that are marked as one count too."""
+    configure(fake)
+    send = AsyncMock(return_value="sent")
+
+    async def main() -> Any:
+        async with governed_run():
+            return await governed(name="send")(send)("a@example.com")
+
+    assert asyncio.run(main()) == "sent"
+    send.assert_awaited_once_with("a@example.com")
+    assert reports(fake) == [{"outcome": "succeeded"}]
 
 
 def test_arguments_that_do_not_fit_are_the_callers_error(fake: FakeService) -> None:

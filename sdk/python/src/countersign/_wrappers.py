@@ -21,6 +21,8 @@ def wrapper_for(function: Any) -> Callable[[RequestOf, Any], Callable[..., Any]]
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
+    if inspect.iscoroutinefunction(inner):  # also an object that is marked as one
+        return _coroutine
     if not (inspect.isroutine(inner) or inspect.isclass(inner)):
         inner = type(inner).__call__
     if inspect.isasyncgenfunction(inner):
