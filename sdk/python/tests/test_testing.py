@@ -56,6 +56,19 @@ def test_receipts_are_linked(fake: FakeService) -> None:
     )
 
 
+def test_a_script_is_kept_for_an_action_that_has_no_decision_yet(fake: FakeService) -> None:
+    """Asking again about the same action, as the client itself does after an approval, uses up no
+    script."""
+    countersign.init(**fake.settings(), on_wait=lambda wait: fake.approve(wait.approval_id))
+    for scripted in ("require_approval", "deny"):
+        fake.script(scripted)
+    with countersign.Chain("scripted") as chain:
+        chain.record_agent_action_sync("a", "tool_call", "pay", {}, idempotency_key="k")
+        chain.record_agent_action_sync("a", "tool_call", "pay", {}, idempotency_key="k")
+        with pytest.raises(countersign.ActionDeniedError):
+            chain.record_agent_action_sync("a", "tool_call", "pay", {})
+
+
 def search_both_lists() -> None:
     """Search for one of two chains, in ways that find it and in ways that do not."""
     run = uuid4().hex

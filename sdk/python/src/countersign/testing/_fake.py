@@ -203,13 +203,14 @@ class FakeService:
     def _event(self, call: RecordedCall, chain_id: str) -> Answer:
         if problem := self._unusable(chain_id):
             return problem
-        return Answer(200, self._records.record(chain_id, call.body, self._next_script()))
+        script = self._script_for(chain_id, call.body)
+        return Answer(200, self._records.record(chain_id, call.body, script))
 
     def _batch(self, call: RecordedCall, chain_id: str) -> Answer:
         if problem := self._unusable(chain_id):
             return problem
         results = [
-            self._records.record_decided(chain_id, event, self._next_script())
+            self._records.record_decided(chain_id, event, self._script_for(chain_id, event))
             for event in call.body["events"]
         ]
         granted = self._records.granted(self._records.chains[chain_id])
@@ -283,8 +284,11 @@ class FakeService:
             return _problem(404, "not_found")
         return _problem(409, "chain_sealed") if chain["receipt_id"] else None
 
-    def _next_script(self) -> dict[str, Any]:
-        return self._scripted.popleft() if self._scripted else {}
+    def _script_for(self, chain_id: str, action: dict[str, Any]) -> dict[str, Any]:
+        """Return the next script, unless the action has its decision already."""
+        if not self._scripted or self._records.is_recorded(chain_id, action):
+            return {}
+        return self._scripted.popleft()
 
 
 _ID = r"([^/]+)"

@@ -158,6 +158,10 @@ class RecordKeeper(Evidence):
     def _opened(self, chain: dict[str, Any]) -> dict[str, Any]:
         return {**chain, "binding_key": _BINDING_KEY, **self.granted(chain)}
 
+    def is_recorded(self, chain_id: str, action: dict[str, Any]) -> bool:
+        """Whether the action was recorded under its idempotency key."""
+        return (chain_id, action.get("idempotency_key")) in self._answers
+
     def record(
         self, chain_id: str, action: dict[str, Any], script: dict[str, Any]
     ) -> dict[str, Any]:
