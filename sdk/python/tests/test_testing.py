@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
@@ -67,6 +68,40 @@ def test_a_script_is_kept_for_an_action_that_has_no_decision_yet(fake: FakeServi
         chain.record_agent_action_sync("a", "tool_call", "pay", {}, idempotency_key="k")
         with pytest.raises(countersign.ActionDeniedError):
             chain.record_agent_action_sync("a", "tool_call", "pay", {})
+
+
+def use_keys_twice() -> None:
+    """Use an idempotency key again for something else: that is refused."""
+
+    def refused(call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        with pytest.raises(countersign.APIError) as conflict:
+            call(*args, **kwargs)
+        assert (conflict.value.status, conflict.value.code) == (409, "idempotency_conflict")
+
+    receipts, key = [], uuid4().hex
+    for _ in range(2):
+        with countersign.Chain("twice") as chain:
+            record = functools.partial(chain.record_agent_action_sync, "a", "tool_call", "look")
+            first = record({"n": 1}, idempotency_key=key)
+            assert record({"n": 1}, idempotency_key=key).event_id == first.event_id
+            refused(record, {"n": 2}, idempotency_key=key)
+        assert chain.receipt is not None
+        receipts.append(chain.receipt["receipt_id"])
+    issue = functools.partial(countersign.create_public_token_sync, idempotency_key=key)
+    issue("receipt", receipts[0])
+    refused(issue, "receipt", receipts[1])
+
+
+def test_an_idempotency_key_is_used_for_one_thing_in_the_real_service(server: Server) -> None:
+    """What the fake service refuses, the real one refuses too."""
+    server.config(enable_local_fast_path=False)
+    use_keys_twice()
+
+
+def test_an_idempotency_key_is_used_for_one_thing(fake: FakeService) -> None:
+    """A program that confuses its keys fails in a test already."""
+    countersign.init(**fake.settings())
+    use_keys_twice()
 
 
 def search_both_lists() -> None:

@@ -144,7 +144,10 @@ class FakeService:
             return _problem(404, "not_found")
 
     def _open(self, call: RecordedCall) -> Answer:
-        return Answer(201, self._records.open(call.body, call.headers.get("idempotency-key")))
+        key = call.headers.get("idempotency-key")
+        if key and self._records.is_other("open", key, call.body):
+            return _problem(409, "idempotency_conflict")
+        return Answer(201, self._records.open(call.body, key))
 
     def _chain(self, call: RecordedCall, chain_id: str) -> Answer:
         chain = self._records.chains.get(chain_id)
@@ -203,12 +206,16 @@ class FakeService:
     def _event(self, call: RecordedCall, chain_id: str) -> Answer:
         if problem := self._unusable(chain_id):
             return problem
+        if self._conflicts(chain_id, call.body):
+            return _problem(409, "idempotency_conflict")
         script = self._script_for(chain_id, call.body)
         return Answer(200, self._records.record(chain_id, call.body, script))
 
     def _batch(self, call: RecordedCall, chain_id: str) -> Answer:
         if problem := self._unusable(chain_id):
             return problem
+        if any(self._conflicts(chain_id, event) for event in call.body["events"]):
+            return _problem(409, "idempotency_conflict")
         results = [
             self._records.record_decided(chain_id, event, self._script_for(chain_id, event))
             for event in call.body["events"]
@@ -271,7 +278,10 @@ class FakeService:
         return Answer(200, {"data": data, "next_cursor": None})
 
     def _create_token(self, call: RecordedCall) -> Answer:
-        token = self._records.issue(call.body, call.headers.get("idempotency-key"))
+        key = call.headers.get("idempotency-key")
+        if key and self._records.is_other("token", key, call.body):
+            return _problem(409, "idempotency_conflict")
+        token = self._records.issue(call.body, key)
         return Answer(201, token) if token else _problem(404, "not_found")
 
     def _revoke_token(self, call: RecordedCall, token_id: str) -> Answer:
@@ -283,6 +293,10 @@ class FakeService:
         if chain is None:
             return _problem(404, "not_found")
         return _problem(409, "chain_sealed") if chain["receipt_id"] else None
+
+    def _conflicts(self, chain_id: str, action: dict[str, Any]) -> bool:
+        key = action.get("idempotency_key")
+        return bool(key) and self._records.is_other(chain_id, str(key), action)
 
     def _script_for(self, chain_id: str, action: dict[str, Any]) -> dict[str, Any]:
         """Return the next script, unless the action has its decision already."""

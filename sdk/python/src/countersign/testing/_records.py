@@ -82,6 +82,7 @@ class RecordKeeper(Evidence):
         self.events: list[dict[str, Any]] = []
         self.decided: dict[str, Future[None]] = {}
         self._answers: dict[tuple[str, str], dict[str, Any]] = {}
+        self._sent: dict[tuple[str, str], dict[str, Any]] = {}
         self._count = itertools.count(1)
         self._leases = itertools.count(1)
         self._now = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -157,6 +158,10 @@ class RecordKeeper(Evidence):
 
     def _opened(self, chain: dict[str, Any]) -> dict[str, Any]:
         return {**chain, "binding_key": _BINDING_KEY, **self.granted(chain)}
+
+    def is_other(self, where: str, key: str, content: dict[str, Any]) -> bool:
+        """Whether the idempotency key was used for other content before."""
+        return self._sent.setdefault((where, key), content) != content
 
     def is_recorded(self, chain_id: str, action: dict[str, Any]) -> bool:
         """Whether the action was recorded under its idempotency key."""
