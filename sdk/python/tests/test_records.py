@@ -78,7 +78,7 @@ def test_a_chain_tells_of_itself_while_it_is_open_and_afterwards(fake: FakeServi
     assert detail.raw["id"] == chain.id
     (event,) = chain.events_sync()
     assert event.payload == {"n": 1}
-    assert event.outcome == records.OutcomeRecord("failed", "OSError", None)
+    assert event.outcome == records.OutcomeRecord("failed", "OSError", "2026-01-01T00:00:00.003Z")
     assert asyncio.run(chain.detail()) == detail
 
     async def in_a_loop() -> None:

@@ -104,6 +104,51 @@ def test_an_idempotency_key_is_used_for_one_thing(fake: FakeService) -> None:
     use_keys_twice()
 
 
+def report_outcomes(script: Callable[[str], None]) -> None:
+    """Report the outcomes of an allowed action and of one whose approval was cancelled."""
+
+    def refused(decision: Any, outcome: Any, detail: str | None = None) -> None:
+        with pytest.raises(countersign.APIError) as conflict:
+            report(decision, outcome, detail)
+        assert (conflict.value.status, conflict.value.code) == (409, "outcome_conflict")
+
+    with countersign.Chain("outcomes", high_risk_agents=["intern"]) as chain:
+        report = chain.record_outcome_sync
+        decision = chain.record_agent_action_sync("clerk", "tool_call", "stamp", {})
+        assert report(decision, "unknown", "interrupted")
+        assert report(decision, "failed", "no ink")
+        assert report(decision, "failed", "no ink")
+        refused(decision, "failed")
+        refused(decision, "succeeded")
+        refused(decision, "unknown")
+        script("require_approval")
+        with pytest.raises(countersign.ActionDeniedError) as denied:
+            chain.record_agent_action_sync("intern", "tool_call", "stamp", {})
+        refused(denied.value.decision, "failed")
+        first, second = chain.events_sync()
+    assert first.outcome is not None
+    assert (first.outcome.outcome, first.outcome.detail) == ("failed", "no ink")
+    assert first.outcome.recorded_at is not None
+    assert second.outcome is None
+
+
+def give_up(wait: countersign.ApprovalProgress) -> None:
+    if wait.waiting:
+        countersign.cancel_approval_sync(wait.approval_id)
+
+
+def test_outcomes_are_recorded_as_in_the_real_service(server: Server) -> None:
+    """What the fake service records and refuses, the real one does too."""
+    server.config(on_wait=give_up)
+    report_outcomes(lambda _: None)
+
+
+def test_outcomes_are_recorded(fake: FakeService) -> None:
+    """An outcome is final, and only what was allowed has one."""
+    countersign.init(**fake.settings(), on_wait=give_up)
+    report_outcomes(fake.script)
+
+
 def search_both_lists() -> None:
     """Search for one of two chains, in ways that find it and in ways that do not."""
     run = uuid4().hex

@@ -225,11 +225,15 @@ class FakeService:
 
     def _outcome(self, call: RecordedCall, chain_id: str, event_id: str) -> Answer:
         event = next((e for e in self._records.events if e["id"] == event_id), None)
-        if event is None:
+        if event is None or event["chain_id"] != chain_id:
             return _problem(404, "not_found")
-        event["outcome"] = call.body["outcome"]
-        event["outcome_detail"] = call.body.get("detail")
-        return Answer(200, {"event_id": event_id, "chain_id": chain_id, **call.body})
+        if call.body["outcome"] not in _OUTCOMES:
+            wanted = ", ".join(_OUTCOMES)
+            return _problem(422, "invalid_request", f"outcome must be one of {wanted}")
+        if code := self._records.report(event, call.body["outcome"], call.body.get("detail")):
+            return _problem(409, code)
+        outcome = _recorded(event)["outcome"]
+        return Answer(200, {"event_id": event_id, "chain_id": chain_id, **outcome})
 
     def _complete(self, call: RecordedCall, chain_id: str) -> Answer:
         if chain_id not in self._records.chains:
@@ -327,6 +331,7 @@ _ROUTES = (
     ("POST", "/v1/public-verification-tokens", "_create_token"),
     ("POST", f"/v1/public-verification-tokens/{_ID}/revoke", "_revoke_token"),
 )
+_OUTCOMES = ("succeeded", "failed", "unknown")
 _FILTERS = ("status", "environment", "external_chain_id")
 _APPROVAL_STATUSES = ("pending", "escalated", "approved", "denied", "timed_out", "cancelled")
 _CHECKED = ("receipt_number", "chain_id", "generated_at")
@@ -354,7 +359,11 @@ def _recorded(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event as it is read: with its outcome as an object."""
     if "outcome" not in event:
         return event
-    outcome = {"outcome": event["outcome"], "detail": event["outcome_detail"], "recorded_at": None}
+    outcome = {
+        "outcome": event["outcome"],
+        "detail": event["outcome_detail"],
+        "recorded_at": event["outcome_recorded_at"],
+    }
     return {**event, "outcome": outcome}
 
 

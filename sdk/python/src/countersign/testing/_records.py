@@ -268,6 +268,22 @@ class RecordKeeper(Evidence):
             told["pause_reason"] = self.kill_switch
         return {**self._answers[key], **told}
 
+    def report(self, event: dict[str, Any], outcome: str, detail: str | None) -> str | None:
+        """Record the outcome of an event. Returns the code of the error, if it is refused: an
+        outcome is final unless it is unknown, and what was not allowed has none."""
+        earlier = event.get("outcome"), event.get("outcome_detail")
+        if earlier == (outcome, detail):
+            return None
+        if earlier[0] is not None and (earlier[0] != "unknown" or outcome == "unknown"):
+            return "outcome_conflict"
+        if self.chains[event["chain_id"]]["receipt_id"] is not None:
+            return "chain_sealed"
+        approval = self.approvals.get(event["approval_id"] or "", {})
+        if event["status"] == "denied" or approval.get("status", "approved") != "approved":
+            return "outcome_conflict"
+        event.update(outcome=outcome, outcome_detail=detail, outcome_recorded_at=self._time())
+        return None
+
     def complete(self, chain_id: str, completion: dict[str, Any]) -> dict[str, Any]:
         chain = self.chains[chain_id]
         if chain["receipt_id"] is None:
