@@ -149,6 +149,38 @@ def test_outcomes_are_recorded(fake: FakeService) -> None:
     report_outcomes(fake.script)
 
 
+def seal(script: Callable[[str], None]) -> dict[str, Any]:
+    """Fail a chain with two equal actions and an approval that was cancelled, and return what its
+    receipt says of them, without ids and times."""
+    chain = countersign.Chain("sealed", high_risk_agents=["intern"])
+    with pytest.raises(KeyError), chain:
+        for _ in range(2):
+            chain.record_agent_action_sync("clerk", "tool_call", "stamp", {})
+        script("require_approval")
+        with pytest.raises(countersign.ActionDeniedError):
+            chain.record_agent_action_sync("intern", "tool_call", "stamp", {})
+        raise KeyError("ink")
+    assert chain.receipt is not None
+    found = {name: chain.receipt[name] for name in ("approvals", "events_summary")}
+    for element in (*found["approvals"], *found["events_summary"]):
+        for name in element.keys() & {"approval_id", "approval_hash"}:
+            element[name] = type(element[name])
+        for name in [name for name in element if name.endswith("_at")]:
+            element[name] = type(element[name])
+    return found
+
+
+def test_receipts_sum_up_what_happened_as_in_the_real_service(
+    fake: FakeService, server: Server
+) -> None:
+    """Both services list the same actions and approvals in a receipt."""
+    server.config(on_wait=give_up)
+    real = seal(lambda _: None)
+    countersign.init(**fake.settings(), on_wait=give_up)
+    assert seal(fake.script) == real
+    assert [element["count"] for element in real["events_summary"]] == [2, 1, 1]
+
+
 def search_both_lists() -> None:
     """Search for one of two chains, in ways that find it and in ways that do not."""
     run = uuid4().hex

@@ -33,6 +33,8 @@ _METRICS = {
     "estimated_cost_usd": 0,
     "unpriced_calls_count": 0,
 }
+_SUMMARIZED = ("agent_name", "action_type", "action_name", "policy_decision")
+_SEALED = ("agent_name", "action_name", "status", "requested_at", "decided_at")
 _NUMBERS = (
     "approval_timeout_hours",
     "cumulative_financial_threshold_usd",
@@ -317,14 +319,42 @@ class RecordKeeper(Evidence):
             "agents_involved": list(chain["agents_involved"]),
             "total_actions": chain["total_actions"],
             "cumulative_metrics": _METRICS,
-            "approvals": [],
-            "events_summary": [],
+            "approvals": [
+                {name: approval[name] for name in _SEALED}
+                | {"approval_id": approval["id"], "approval_hash": "sha256:" + _digest(approval)}
+                for approval in self.approvals.values()
+                if approval["chain_id"] == chain["id"]
+            ],
+            "events_summary": self._summarize(chain),
             "metadata": chain["metadata"],
             "policy_version": _POLICY_VERSION,
             "previous_receipt_hash": None if last is None else "sha256:" + _digest(last),
         }
         # Well-formed but not a signature: the fake service has no signing key.
         return {**receipt, "signature": "hmac-sha256:" + _digest(receipt)}
+
+    def _summarize(self, chain: dict[str, Any]) -> list[dict[str, Any]]:
+        summary: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for event in self.events:
+            if event["chain_id"] != chain["id"]:
+                continue
+            same = {name: event[name] for name in _SUMMARIZED}
+            if event["action_type"] == "gap":
+                same["agent_name"] = None
+            at = event["recorded_at"]
+            element = summary.setdefault(
+                tuple(same.values()), {**same, "count": 0, "first_at": at, "last_at": at}
+            )
+            element["count"] += 1
+            element["last_at"] = at
+        if chain["status"] == "failed":
+            failure = dict.fromkeys(_SUMMARIZED) | {
+                "action_type": "chain_failure",
+                "action_name": (chain["error"] or {}).get("type"),
+            }
+            at = chain["completed_at"]
+            summary["failure",] = {**failure, "count": 1, "first_at": at, "last_at": at}
+        return list(summary.values())
 
     # -- approvals -------------------------------------------------------------------
 
