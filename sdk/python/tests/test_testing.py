@@ -181,6 +181,83 @@ def test_receipts_sum_up_what_happened_as_in_the_real_service(
     assert [element["count"] for element in real["events_summary"]] == [2, 1, 1]
 
 
+def verify_everything(
+    script: Callable[[str], None], decide: Callable[[str, str], Any], reader: Any
+) -> list[Any]:
+    """Verify approvals and receipts at every stage. Returns the results without ids and times."""
+
+    def look(wait: countersign.ApprovalProgress) -> None:
+        if wait.waiting:
+            verify("approval", wait.approval_id)
+            decide(wait.approval_id, wait.action.split("'")[1])
+
+    def verify(kind: str, artifact_id: str) -> None:
+        if kind == "approval":
+            result = countersign.verify_approval_v2_sync(artifact_id, config=reader)
+            decided.append(artifact_id)
+        else:
+            result = countersign.verify_receipt_v2_sync(artifact_id, config=reader)
+        found.append(
+            (
+                replace(result, verified_at="", artifact={}, context={}, admin_context=None),
+                sorted(result.artifact),
+                result.context.get("action"),
+                result.context.get("approval_decision", {}).get("outcome"),
+                result.context.get("receipt_integrity_semantics"),
+            )
+        )
+
+    found: list[Any] = []
+    decided: list[str] = []
+    own = replace(countersign.Chain("x")._config, on_wait=look)
+    receipts = []
+    for _ in range(2):
+        chain = countersign.Chain("verified", high_risk_agents=["intern"], config=own)
+        with chain:
+            for action in ("approve", "deny", "cancel"):
+                script("require_approval")
+                try:
+                    chain.record_agent_action_sync("intern", "tool_call", action, {})
+                except countersign.ActionDeniedError:
+                    assert action != "approve"
+                verify("approval", decided[-1])
+        verify("approval", decided[-1])
+        assert chain.receipt is not None
+        receipts.append(chain.receipt["receipt_id"])
+        verify("receipt", receipts[-1])
+    verify("receipt", receipts[0])
+    return found
+
+
+def test_verification_is_that_of_the_real_service(fake: FakeService, server: Server) -> None:
+    """Both services report the same checks for undecided, approved, denied and cancelled approvals
+    and for receipts."""
+
+    def decide(approval_id: str, how: str) -> None:
+        if how == "cancel":
+            countersign.cancel_approval_sync(approval_id)
+        else:
+            server.post(f"/v1/approvals/{approval_id}/{how}")
+
+    def decide_fake(approval_id: str, how: str) -> None:
+        {"approve": fake.approve, "deny": fake.deny}.get(how, countersign.cancel_approval_sync)(
+            approval_id
+        )
+
+    reader = server.config()
+    server.config(api_key=server.post("/v1/api-keys", {"name": "verified", "role": "agent"})["key"])
+    real = verify_everything(lambda _: None, decide, reader)
+    assert verify_everything(fake.script, decide_fake, countersign.init(**fake.settings())) == [
+        (
+            replace(
+                result, capabilities={**result.capabilities, "can_view_identity_context": False}
+            ),
+            *rest,
+        )
+        for result, *rest in real
+    ]
+
+
 def search_both_lists() -> None:
     """Search for one of two chains, in ways that find it and in ways that do not."""
     run = uuid4().hex

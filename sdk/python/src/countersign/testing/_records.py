@@ -80,7 +80,6 @@ class RecordKeeper(Evidence):
         """The organization's limits. A chain can only tighten them."""
         self.act_number = 1
         self._kill_switch: str | None = None
-        self.chains: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.decided: dict[str, Future[None]] = {}
         self._answers: dict[tuple[str, str], dict[str, Any]] = {}
