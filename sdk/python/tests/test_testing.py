@@ -258,6 +258,40 @@ def test_verification_is_that_of_the_real_service(fake: FakeService, server: Ser
     ]
 
 
+def list_pages() -> None:
+    """List tokens in pages, and ask for pages and chains that no list has."""
+    with countersign.Chain("listed") as chain:
+        pass
+    assert chain.receipt is not None
+    issued = [
+        countersign.create_public_token_sync("receipt", chain.receipt["receipt_id"]).token_id
+        for _ in range(3)
+    ]
+    first = countersign.list_public_tokens_sync(limit=2)
+    second = countersign.list_public_tokens_sync(limit=1, cursor=first.next_cursor)
+    assert [token.token_id for token in (*first.data, *second.data)] == issued[::-1]
+    for refused in (
+        lambda: countersign.list_public_tokens_sync(limit=0),
+        lambda: countersign.list_public_tokens_sync(limit=201),
+        lambda: countersign.list_public_tokens_sync(cursor="zzz"),
+        lambda: list(countersign.list_chains_sync(status="done")),
+    ):
+        with pytest.raises(countersign.APIError) as error:
+            refused()
+        assert (error.value.status, error.value.code) == (422, "invalid_request")
+
+
+def test_lists_have_pages_as_in_the_real_service(server: Server) -> None:
+    """What the fake service lists and refuses, the real one does too."""
+    server.config()
+    list_pages()
+
+
+def test_lists_have_pages(fake: FakeService) -> None:
+    countersign.init(**fake.settings())
+    list_pages()
+
+
 def search_both_lists() -> None:
     """Search for one of two chains, in ways that find it and in ways that do not."""
     run = uuid4().hex

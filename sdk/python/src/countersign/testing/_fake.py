@@ -154,6 +154,9 @@ class FakeService:
         return _found(chain and {**chain, **self._records.granted(chain)})
 
     def _list_chains(self, call: RecordedCall, **query: str) -> Answer:
+        if query.get("status") not in (None, *_CHAIN_STATUSES):
+            wanted = ", ".join(_CHAIN_STATUSES)
+            return _problem(422, "invalid_request", f"status must be one of {wanted}")
         found = [
             chain
             for chain in reversed(self._records.chains.values())
@@ -278,8 +281,8 @@ class FakeService:
         return _found(self._records.public_verification(token))
 
     def _list_tokens(self, call: RecordedCall, **query: str) -> Answer:
-        data = [_only(t, _LISTED) for t in self._records.tokens.values()]
-        return Answer(200, {"data": data, "next_cursor": None})
+        tokens = reversed(self._records.tokens.values())
+        return _page([_only(t, _LISTED) for t in tokens], **query)
 
     def _create_token(self, call: RecordedCall) -> Answer:
         key = call.headers.get("idempotency-key")
@@ -333,6 +336,7 @@ _ROUTES = (
 )
 _OUTCOMES = ("succeeded", "failed", "unknown")
 _FILTERS = ("status", "environment", "external_chain_id")
+_CHAIN_STATUSES = ("active", "auto_paused", "completed", "failed")
 _APPROVAL_STATUSES = ("pending", "escalated", "approved", "denied", "timed_out", "cancelled")
 _CHECKED = ("receipt_number", "chain_id", "generated_at")
 _LISTED = (
@@ -350,6 +354,8 @@ _LISTED = (
 
 def _page(records: list[dict[str, Any]], limit: str = "50", cursor: str = "0", **_: str) -> Answer:
     """Return the page at the cursor, which is an index."""
+    if not (cursor.isdecimal() and limit.isdecimal() and 1 <= int(limit) <= 200):
+        return _problem(422, "invalid_request", "limit must be from 1 to 200, and cursor a cursor")
     begin, end = int(cursor), int(cursor) + int(limit)
     following = str(end) if end < len(records) else None
     return Answer(200, {"data": records[begin:end], "next_cursor": following})
