@@ -253,7 +253,7 @@ def test_a_wait_can_be_cancelled_and_resumed(fake: FakeService) -> None:
     asyncio.run(cancel_it())
     # Completing the chain cancelled the approval; what is known of it is still told.
     approval_id = fake.approvals[0]["id"]
-    with pytest.raises(countersign.ActionDeniedError, match="before anybody decided"):
+    with pytest.raises(countersign.ActionDeniedError, match="before anyone decided"):
         countersign.wait_for_approval_sync(approval_id)
 
 

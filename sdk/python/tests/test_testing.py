@@ -14,6 +14,7 @@ import pytest
 
 import countersign
 from countersign.testing import FakeService
+from faults import FaultProxy
 from server import Server
 
 
@@ -256,6 +257,48 @@ def test_verification_is_that_of_the_real_service(fake: FakeService, server: Ser
         )
         for result, *rest in real
     ]
+
+
+def cancel_and_report(go_offline: Callable[[bool], None], script: Callable[..., None]) -> list[Any]:
+    """Cancel an approval with and without a comment, and report an action that the client decided
+    and the service would not have allowed. Returns what the client is told."""
+
+    def give_up(wait: countersign.ApprovalProgress) -> None:
+        if wait.waiting:
+            countersign.cancel_approval_sync(wait.approval_id, comments.pop())
+
+    comments = ["too late", None]
+    told: list[Any] = []
+    own = replace(countersign.Chain("x")._config, on_wait=give_up, fail_modes={"default": "allow"})
+    chain = countersign.Chain("told", high_risk_agents=["intern"], config=own)
+    with pytest.raises(countersign.PolicyViolationError), chain:
+        for _ in range(2):
+            script("require_approval")
+            with pytest.raises(countersign.ActionDeniedError) as denied:
+                chain.record_agent_action_sync("intern", "tool_call", "stamp", {})
+            told.append(str(denied.value))
+        go_offline(True)
+        chain.record_agent_action_sync("intern", "tool_call", "stamp", {})
+        script("require_approval")
+        go_offline(False)
+    told += [(event.policy_decision, event.status) for event in chain.events_sync()]
+    return told
+
+
+def test_cancelled_and_reported_actions_are_those_of_the_real_service(
+    fake: FakeService, server: Server, proxy: FaultProxy
+) -> None:
+    """Both services tell the client the same of a cancelled approval, and flag an action that the
+    client should not have allowed."""
+
+    def refuse(yes: bool) -> None:
+        proxy.mode = "reset" if yes else "pass"
+
+    server.config(backend_url=proxy.url, enable_local_fast_path=False)
+    real = cancel_and_report(refuse, lambda _: None)
+    countersign.init(**fake.settings())
+    switch = {True: fake.go_offline, False: fake.come_back}
+    assert cancel_and_report(lambda yes: switch[yes](), fake.script) == real
 
 
 def list_pages() -> None:

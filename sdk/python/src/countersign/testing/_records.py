@@ -197,14 +197,22 @@ class RecordKeeper(Evidence):
 
     def release(self, approval: dict[str, Any]) -> dict[str, Any]:
         """Return the current decision of an approval that is no longer pending."""
-        status = approval["status"]
-        reason = {
-            "approved": "a reviewer approved the action",
-            "denied": "a reviewer denied the action",
-            "timed_out": "nobody decided before the approval timed out",
-        }.get(status, "the chain was completed before anybody decided")
-        if approval["comment"]:
-            reason += f": {approval['comment']}"
+        status, comment = approval["status"], approval["comment"]
+        cancelled = "the approval was cancelled" if comment else "the chain was completed"
+        reason, remediation = {
+            "approved": ("a reviewer approved the action", None),
+            "denied": ("a reviewer denied the action", None),
+            "timed_out": (
+                f"nobody decided before the approval timed out at {approval['expires_at']}",
+                "Record the action again to ask anew.",
+            ),
+            "cancelled": (
+                f"{cancelled} before anyone decided",
+                "Record the action in a new chain to ask anew.",
+            ),
+        }[status]
+        if comment:
+            reason += f": {comment}"
         allowed = status == "approved"
         decision = {
             "policy_decision": "allow" if allowed else "deny",
@@ -213,7 +221,7 @@ class RecordKeeper(Evidence):
             "policy_name": approval["policy_name"],
             "kill_switch_active": False,
             "pause_reason": None,
-            "remediation": None,
+            "remediation": remediation,
             "docs_url": None,
             "status": "allowed" if allowed else "denied",
         }
@@ -256,7 +264,7 @@ class RecordKeeper(Evidence):
         violated = stricter != "allow" and event.get("lease_id") is None
         found = {
             **script,
-            "policy_decision": event["policy_decision"],
+            "policy_decision": "allow_with_flag" if violated else event["policy_decision"],
             "decision_source": event["decision_source"],
             "shadow_decision": stricter if violated else None,
             "violation": violated,
