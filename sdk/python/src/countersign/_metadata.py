@@ -24,7 +24,7 @@ def chain_metadata(given: Mapping[str, Any], sanitizer: Sanitizer) -> dict[str, 
     if not isinstance(snapshot.value, dict) or not snapshot.faithful:
         raise ConfigurationError(
             "metadata must be JSON: only JSON types, finite numbers, integers up to 2**53, "
-            "valid Unicode text, no cycles and at most 60 levels"
+            "valid Unicode text, keys of at most 1000 characters, no cycles and at most 60 levels"
         )
     _warn_of_secrets(snapshot.value, sanitizer)
     return snapshot.value
