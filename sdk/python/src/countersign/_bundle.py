@@ -32,7 +32,8 @@ from countersign._notes import Key, log_key, witness_key
 __all__ = ["BundleCheck", "BundleError", "BundleVerdict", "verify_bundle"]
 
 _ALWAYS = ("receipt_hash", "inclusion", "checkpoint_signature")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+# fromisoformat also accepts an offset with 60 minutes or more.
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d{1,9})?(Z|[+-]\d\d:[0-5]\d)", re.ASCII)
 _MARKS = {"pass": "✓", "fail": "✗", "not_checked": "·"}
 
 
