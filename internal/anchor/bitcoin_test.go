@@ -68,51 +68,70 @@ func TestHeadersThatCannotBeBelieved(t *testing.T) {
 	})
 }
 
-// The easiest accepted target for a Bitcoin block never rises with its height.
-func TestMainnetLimitOnlyFalls(t *testing.T) {
+// No block counts that is older than the service, and of the others none with less work than the
+// network's: headers of the first years could be made by anyone today, for any root and time.
+func TestMainnetLimit(t *testing.T) {
 	t.Parallel()
-	last := anchor.MainnetLimit(0)
-	if want := new(big.Int).Lsh(big.NewInt(0xffff), 208); last.Cmp(want) != 0 {
-		t.Errorf("the first limit is %x, want %x", last, want)
-	}
-	for height := 0; height <= 1_000_000; height += 50_000 {
-		limit := anchor.MainnetLimit(height)
-		if limit.Cmp(last) > 0 || limit.Sign() <= 0 {
-			t.Errorf("the limit at %d is %x, after %x", height, limit, last)
+	for _, height := range []int{0, 1, realHeight, 699_999} {
+		if limit := anchor.MainnetLimit(height); limit.Sign() != 0 {
+			t.Errorf("the limit at %d is %x", height, limit)
 		}
-		last = limit
+	}
+	want := new(big.Int).Quo(new(big.Int).Lsh(big.NewInt(0xffff), 208), big.NewInt(10_000_000_000_000))
+	for _, height := range []int{700_000, newerHeight, 1<<31 - 1} {
+		if limit := anchor.MainnetLimit(height); limit.Cmp(want) != 0 {
+			t.Errorf("the limit at %d is %x, want %x", height, limit, want)
+		}
 	}
 }
 
-// The header of a real block, public since 2015.
+// The headers of real blocks, public since 2009, 2015 and 2023.
 const (
+	firstHeader = "010000006fe28c0ab6f1b372c1a6a246ae63f74f931e8365e15a089c68d6190000000000" +
+		"982051fd1e4ba744bbbe680e1fee14677ba1a3c3540bf7b1cdb606e857233e0e61bc6649ffff001d01e36299"
 	realHeight = 358391
 	hexHeader  = "02000000b96394585a281b7e5f438fd1c9ed492645a1fd61cb3802040000000000000000" +
 		"007ee445d23ad061af4a36b809501fab1ac4f2d7e7a739817dd0cbb7ec661b8a1e376755f58616186272def6"
+	newerHeight = 800_000
+	newerHeader = "00601d3455bb9fbd966b3ea2dc42d0c22722e4c0c1729fad172101000000000000000000" +
+		"55087fab0c8f3f89f8bcfd4df26c504d81b0a88e04907161838c0c53001af09135edbd64943805175e955e06"
 )
 
 func realChain(t testing.TB) *chain {
 	t.Helper()
-	data, err := hex.DecodeString(hexHeader)
-	if err != nil {
-		t.Fatal(err)
+	blocks := newChain()
+	for height, text := range map[int]string{1: firstHeader, realHeight: hexHeader, newerHeight: newerHeader} {
+		data, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks.headers[height] = [80]byte(data)
 	}
-	return &chain{headers: map[int][80]byte{realHeight: [80]byte(data)}}
+	return blocks
 }
 
-// A real header passes the limits of the main chain, and its Merkle root is read correctly.
-func TestRealHeader(t *testing.T) {
+// A real header passes the limits of the main chain, and its Merkle root is read correctly. One of
+// little work is not trusted, although it has the work that it claims.
+func TestRealHeaders(t *testing.T) {
 	t.Parallel()
 	blocks := realChain(t)
-	header := blocks.headers[realHeight]
-	root := [32]byte(header[36:68])
-	want := anchor.Verdict{Status: anchor.Verified, Height: realHeight, BlockTime: time.Date(2015, 5, 28, 15, 41, 18, 0, time.UTC), Header: header}
-	got, err := anchor.Bitcoin{Headers: blocks}.Verify(t.Context(), []byte(magic+string(root[:])+inBlock(realHeight)), root)
+	verify := func(height int) (anchor.Verdict, error) {
+		header := blocks.headers[height]
+		root := [32]byte(header[36:68])
+		return anchor.Bitcoin{Headers: blocks}.Verify(t.Context(), []byte(magic+string(root[:])+inBlock(height)), root)
+	}
+	got, err := verify(newerHeight)
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := anchor.Verdict{Status: anchor.Verified, Height: newerHeight, BlockTime: time.Date(2023, 7, 24, 3, 17, 9, 0, time.UTC), Header: blocks.headers[newerHeight]}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the verdict differs (-want +got):\n%s", diff)
+	}
+	for _, height := range []int{1, realHeight} {
+		if got, err := verify(height); anchor.ReasonOf(err) != anchor.Untrusted {
+			t.Errorf("block %d: %+v, %v", height, got, err)
+		}
 	}
 }
 
@@ -140,7 +159,10 @@ func TestProofsOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := anchor.Bitcoin{Headers: realChain(t)}.Verify(t.Context(), proof, sha256.Sum256(text))
+		// These proofs are older than what counts.
+		limit := new(big.Int).Quo(new(big.Int).Lsh(big.NewInt(0xffff), 208), big.NewInt(1_000_000_000))
+		verifier := anchor.Bitcoin{Headers: realChain(t), Limit: func(int) *big.Int { return limit }}
+		got, err := verifier.Verify(t.Context(), proof, sha256.Sum256(text))
 		if err != nil {
 			t.Fatal(err)
 		}
