@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -214,7 +213,7 @@ func (v *verification) approvalSignatures() (Status, string) {
 		}
 		key, known := registry[approval.KeyID]
 		signature, err := decodeBase64(approval.Signature)
-		if !known || err != nil || len(signature) != ed25519.SignatureSize || !ed25519.Verify(key.public, []byte(approval.Record), signature) {
+		if !known || err != nil || !verifyEd25519(key.public, []byte(approval.Record), signature) {
 			return Fail, fmt.Sprintf("approval %d is not signed with a key of the registry that it names", i+1)
 		}
 		signed++

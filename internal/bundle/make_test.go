@@ -66,7 +66,10 @@ func keyHash(name string, algorithm byte, public ed25519.PublicKey) []byte {
 }
 
 func vkey(name string, algorithm byte, key ed25519.PrivateKey) string {
-	public := key.Public().(ed25519.PublicKey)
+	return vkeyOf(name, algorithm, key.Public().(ed25519.PublicKey))
+}
+
+func vkeyOf(name string, algorithm byte, public ed25519.PublicKey) string {
 	return fmt.Sprintf("%s+%x+%s", name, keyHash(name, algorithm, public), base64.StdEncoding.EncodeToString(append([]byte{algorithm}, public...)))
 }
 

@@ -115,6 +115,13 @@ func (v *vectors) refusedTrust(f *logFixture) {
 		add(name+" in a log key's name", func(s *trustSet) { s.LogKeys = []string{vkey(text, algEd25519, f.witnesses[0])} })
 		add(name+" in a witness's name", func(s *trustSet) { s.Witnesses = []string{vkey(text, algCosignV1, f.witnesses[0]), all.Witnesses[1]} })
 	}
+	for point := range smallOrder {
+		add(fmt.Sprintf("a log key of small order, %x", point), func(s *trustSet) { s.LogKeys = []string{vkeyOf("countersign.example/log", algEd25519, point[:])} })
+		point[len(point)-1] |= 0x80
+		add(fmt.Sprintf("a witness of small order, %x", point), func(s *trustSet) {
+			s.Witnesses = []string{vkeyOf(witnessName(0), algCosignV1, point[:]), all.Witnesses[1]}
+		})
+	}
 	add("a witness as log key", func(s *trustSet) { s.LogKeys = all.Witnesses[:1] })
 	add("a witness twice", func(s *trustSet) { s.Witnesses = []string{all.Witnesses[0], all.Witnesses[0]} })
 	add("a witness in both forms", func(s *trustSet) {

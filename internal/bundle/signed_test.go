@@ -2,7 +2,12 @@ package bundle
 
 import (
 	"crypto/ed25519"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
+	"math/big"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -176,7 +181,62 @@ func (f *logFixture) signedCases() []signedCase {
 	keys("with an id twice", `{"keys":[`+f.oddKey("k", "")+`,`+f.oddKey("k", "")+`]}`, unread)
 	keys("with what is no key", `{"keys":[`+f.oddKey("k", "")+`,1]}`, unread)
 	keys("that is an array", `[`+f.oddKey("k", "")+`]`, unread)
+
+	// The signature is one of every message by the key that is the neutral point.
+	neutral := append([]byte{1}, make([]byte, ed25519.PublicKeySize-1)...)
+	forged, _ := hex.DecodeString("edc876d6831fd2105d0b4389ca2e283166469289146e2ce06faefe98b22548df05" + strings.Repeat("0", 62))
+	good := odd{
+		number: "CSN-2026-00001", chain: `"c"`, approvals: "[" + names(hash) + "]", total: "0", size: 1, time: cosignedAt,
+		records: []string{record}, keys: `{"keys":[` + f.oddKey("k", "") + `]}`,
+	}
+	weak := good
+	weak.keys = `{"keys":[{"key_id":"k","public_key":"` + encode(neutral) + `"}]}`
+	b := f.signOdd(weak)
+	b.Approvals[0].Signature = encode(forged)
+	cases = append(cases, signedCase{"an approval with a key of small order", "all", b, unread})
+	b = f.signOdd(good)
+	b.Approvals[0].Signature = encode(neutralSignature(f.approver, []byte(record)))
+	cases = append(cases, signedCase{"an approval with a signature of small order", "all", b, unread})
+	for i, key := range []ed25519.PrivateKey{f.log, f.witnesses[0]} {
+		b := f.signOdd(good)
+		text := fmt.Sprintf("%s\n1\n%s\n", f.origin, tlog.RecordHash([]byte(b.Receipt)))
+		failed, message := CheckCheckpointSignature, []byte(text)
+		if i > 0 {
+			failed, message = CheckWitnesses, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", good.time, text)
+		}
+		lines := strings.Split(b.LogProof, "\n")
+		line := &lines[len(lines)-4+i]
+		space := strings.LastIndexByte(*line, ' ') + 1
+		signed, err := base64.StdEncoding.DecodeString((*line)[space:])
+		if err != nil || !ed25519.Verify(key.Public().(ed25519.PublicKey), message, signed[len(signed)-ed25519.SignatureSize:]) {
+			f.t.Fatalf("the line %q is not the key's", *line)
+		}
+		copy(signed[len(signed)-ed25519.SignatureSize:], neutralSignature(key, message))
+		*line = (*line)[:space] + encode(signed)
+		b.LogProof = strings.Join(lines, "\n")
+		cases = append(cases, signedCase{fmt.Sprint("a signature of small order for ", failed), "all", b, []Check{failed}})
+	}
 	return cases
+}
+
+// neutralSignature signs with 0 in place of a random number: R is the neutral point. It gives the
+// key away, but verifies.
+func neutralSignature(key ed25519.PrivateKey, message []byte) []byte {
+	order, _ := new(big.Int).SetString("7237005577332262213973186563042994240857116359379907606001950938285454250989", 10)
+	number := func(data []byte) *big.Int { // of bytes, the lowest first
+		data = slices.Clone(data)
+		slices.Reverse(data)
+		return new(big.Int).SetBytes(data)
+	}
+	expanded := sha512.Sum512(key.Seed())
+	expanded[0] &= 248
+	expanded[31] = expanded[31]&127 | 64
+	signature := append([]byte{1}, make([]byte, ed25519.SignatureSize-1)...)
+	challenge := sha512.Sum512(slices.Concat(signature[:32], key.Public().(ed25519.PublicKey), message))
+	s := new(big.Int).Mul(number(challenge[:]), number(expanded[:32]))
+	s.Mod(s, order).FillBytes(signature[32:])
+	slices.Reverse(signature[32:])
+	return signature
 }
 
 // oddKey is a key of the registry, with members behind those that a verifier needs.

@@ -161,7 +161,8 @@ func logKey(text string) (note.Verifier, error) {
 	if _, err := publicKey(text); err != nil {
 		return nil, err
 	}
-	return note.NewVerifier(text)
+	key, err := note.NewVerifier(text)
+	return strictVerifier{key}, err
 }
 
 // witnessKey reads the vkey of a witness: an Ed25519 key, marked as one for cosignatures
@@ -171,12 +172,12 @@ func witnessKey(text string) (key note.Verifier, public []byte, err error) {
 		return nil, nil, err
 	}
 	key, err = cosignature.NewVerifierForCosignatureV1(text)
-	return key, public, err
+	return strictVerifier{key}, public, err
 }
 
-// publicKey is the public key in a vkey, whose base64 has one spelling, whose hash is its own, and
-// whose name has no control character, like that of a signature. The libraries do not check these
-// for every kind of key.
+// publicKey is the public key in a vkey, whose base64 has one spelling, whose hash is its own, whose
+// name has no control character, like that of a signature, and which is not of small order. The
+// libraries do not check these for every kind of key.
 func publicKey(text string) ([]byte, error) {
 	name, rest, _ := strings.Cut(text, "+")
 	id, encoded, _ := strings.Cut(rest, "+")
@@ -185,7 +186,7 @@ func publicKey(text string) ([]byte, error) {
 		return nil, errKey
 	}
 	sum := sha256.Sum256(append([]byte(name+"\n"), key...))
-	if !strings.EqualFold(hex.EncodeToString(sum[:4]), id) {
+	if !strings.EqualFold(hex.EncodeToString(sum[:4]), id) || isSmallOrder(key[1:]) {
 		return nil, errKey
 	}
 	return key[1:], nil

@@ -58,6 +58,20 @@ globalThis.bundleFormat = (() => {
     "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b";
   const fromHex = (text) => Uint8Array.from(text.match(/../g), (pair) => Number.parseInt(pair, 16));
 
+  // The points of small order of Ed25519's curve, in all their encodings, without the sign of x. Anyone
+  // can make signatures for such a key. Libraries and browsers disagree on whether one verifies, and
+  // also on a signature that begins with such a point, so a bundle has neither.
+  const smallOrder = new Set([
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+  ]);
+  const isSmallOrder = (point) => smallOrder.has(hex(point.subarray(0, 31)) + hex([point[31] & 0x7f]));
+
   // cryptography wraps WebCrypto. ed25519 is false if the browser does not support it.
   const cryptography = async (subtle) => {
     const sha256 = async (data) => new Uint8Array(await subtle.digest("SHA-256", data));
@@ -75,7 +89,7 @@ globalThis.bundleFormat = (() => {
       if (!ed25519) {
         throw new NotChecked("this browser cannot check Ed25519 signatures; a newer one can");
       }
-      if (signature.length !== 64) {
+      if (signature.length !== 64 || isSmallOrder(key) || isSmallOrder(signature)) {
         return false;
       }
       try {
@@ -260,7 +274,7 @@ globalThis.bundleFormat = (() => {
       throw new TrustError(what + " does not match its hash: part of it is missing or was changed.");
     }
     const known = algorithm === ed25519Key || (witness && algorithm === cosignatureKey);
-    if (!known || key.length !== 32) {
+    if (!known || key.length !== 32 || isSmallOrder(key)) {
       throw new TrustError(what + " has a type that this page does not support.");
     }
     return { name, key, hash: witness ? await keyHash(crypto, name, cosignatureKey, key) : hash.toLowerCase() };

@@ -42,6 +42,28 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
 # Control characters, Unicode's White_Space and "+". str.isspace has a set of its own.
 _NOT_IN_NAMES = re.compile("[\x00-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000+]")
 
+# The points of small order of Ed25519's curve, in all their encodings, without the sign of x.
+# Anyone can make signatures for such a key. Libraries and browsers disagree on whether one
+# verifies, and also on a signature that begins with such a point, so a bundle has neither.
+_SMALL_ORDER = frozenset(
+    map(
+        bytes.fromhex,
+        (
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        ),
+    )
+)
+
+
+def _is_small_order(point: bytes) -> bool:
+    return point[:31] + bytes([point[31] & 0x7F]) in _SMALL_ORDER
+
 
 def decode_base64(text: str) -> bytes:
     """Decode standard base64 in its canonical form. Raises ``ValueError`` for anything else."""
@@ -56,6 +78,8 @@ def decode_base64(text: str) -> bytes:
 
 def verify_ed25519(public_key: bytes, signature: bytes, message: bytes) -> bool:
     """Whether the signature of the message is valid."""
+    if len(signature) != 64 or _is_small_order(public_key) or _is_small_order(signature[:32]):
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -100,8 +124,8 @@ def _read_vkey(vkey: str, what: str) -> tuple[str, int, bytes]:
 def log_key(vkey: str) -> Key:
     """Parse the verifier key of a log."""
     name, algorithm, public = _read_vkey(vkey, "log key")
-    if algorithm != _ED25519 or len(public) != 32:
-        raise ValueError(f"the log key {name!r} is no Ed25519 key (algorithm 1)")
+    if algorithm != _ED25519 or len(public) != 32 or _is_small_order(public):
+        raise ValueError(f"the log key {name!r} is no usable Ed25519 key (algorithm 1)")
     return Key(name, _key_hash(name, algorithm, public), public)
 
 
@@ -109,8 +133,9 @@ def witness_key(vkey: str) -> Key:
     """Parse the verifier key of a witness. A plain Ed25519 key is converted to the witness's
     cosignature key, which has another hash."""
     name, algorithm, public = _read_vkey(vkey, "witness key")
-    if algorithm not in (_ED25519, _COSIGNATURE) or len(public) != 32:
-        raise ValueError(f"the witness key {name!r} is no Ed25519 key (algorithm 4 or 1)")
+    known = algorithm in (_ED25519, _COSIGNATURE)
+    if not known or len(public) != 32 or _is_small_order(public):
+        raise ValueError(f"the witness key {name!r} is no usable Ed25519 key (algorithm 4 or 1)")
     return Key(name, _key_hash(name, _COSIGNATURE, public), public)
 
 
