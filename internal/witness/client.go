@@ -119,22 +119,24 @@ func (c *Client) verified(checkpoint []byte, text string, lines []byte) (Cosigna
 	if err != nil || at.Unix() <= 0 {
 		return Cosignature{}, errors.New("the witness's cosignature has no valid time")
 	}
-	line, err := respell(answered.Sigs[0])
-	if err != nil {
+	if err := respell(answered.Sigs); err != nil {
 		return Cosignature{}, err
 	}
-	return Cosignature{line, at.UTC()}, nil
+	return Cosignature{signatureLine(answered.Sigs[0]), at.UTC()}, nil
 }
 
-// respell writes a signature in its one spelling. note accepts others, and verifiers refuse a
-// whole checkpoint for one line: a witness could spoil every bundle with it.
-func respell(s note.Signature) (string, error) {
-	data, err := base64.StdEncoding.DecodeString(s.Base64)
-	if err != nil {
-		return "", err
+// respell puts signatures into their one spelling. note accepts others, and verifiers refuse a
+// whole checkpoint for one line: a witness could spoil every bundle with it, and whoever submits a
+// checkpoint could spoil the one that a witness serves.
+func respell(signatures []note.Signature) error {
+	for i := range signatures {
+		data, err := base64.StdEncoding.DecodeString(signatures[i].Base64)
+		if err != nil {
+			return err
+		}
+		signatures[i].Base64 = base64.StdEncoding.EncodeToString(data)
 	}
-	s.Base64 = base64.StdEncoding.EncodeToString(data)
-	return signatureLine(s), nil
+	return nil
 }
 
 // reply is what a server has answered.

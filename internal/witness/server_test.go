@@ -193,6 +193,25 @@ func TestFirstCheckpoint(t *testing.T) {
 	}
 }
 
+// Whoever passes a log's checkpoint on can spell its signature in another way. The witness serves it
+// in its one spelling: verifiers refuse a whole checkpoint for another.
+func TestServedSignaturesHaveOneSpelling(t *testing.T) {
+	t.Parallel()
+	l := newTestLog(t, testOrigin).grow(1, "")
+	w := openFolder(t, newFolder(t, l))
+	signed := l.checkpoint(1)
+	last := len(signed) - len("A=\n")
+	// The lowest two bits of the last letter mean nothing.
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	respelled := signed[:last] + string(letters[strings.IndexByte(letters, signed[last])|1]) + signed[last+1:]
+	if got := post(w, requestBody(0, nil, respelled)); got.status != http.StatusOK {
+		t.Fatalf("status %d: %s", got.status, got.body)
+	}
+	if got := get(w, "/"+originHash(testOrigin)+"/checkpoint"); !strings.HasPrefix(got.body, signed) {
+		t.Errorf("the served checkpoint is %q, want the signature of %q", got.body, signed)
+	}
+}
+
 // Signatures of unknown keys are ignored, 16 large ones are room enough, extension
 // lines are cosigned, and a log may sign with any of its keys while it rotates them.
 func TestCheckpointsOfManyKinds(t *testing.T) {

@@ -250,6 +250,9 @@ func (w *Witness) verified(data []byte) (*origin, *checkpoint, error) {
 	if parsed.note, err = note.Open(data, o.verifiers); err != nil {
 		return nil, nil, errSignature
 	}
+	if err := respell(parsed.note.Sigs); err != nil {
+		return nil, nil, err
+	}
 	return o, parsed, nil
 }
 
