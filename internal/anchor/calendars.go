@@ -120,6 +120,9 @@ func (c *Calendars) submit(ctx context.Context, calendar *url.URL, message []byt
 	if len(c.promises(made)) != 1 {
 		return nil, faultf(Untrusted, "%s does not promise for one configured calendar: configure the address of the calendar itself, not that of a pool", calendar.Host)
 	}
+	if made.confirmed() {
+		return nil, faultf(Untrusted, "%s names a block for what it has only just received", calendar.Host)
+	}
 	made.dropUnknown() // other implementations refuse proofs with unknown operations
 	return made, nil
 }
@@ -204,8 +207,11 @@ func (c *Calendars) redeem(ctx context.Context, made promise) (*node, error) {
 	if err != nil {
 		return nil, faultf(Malformed, "read the answer of %s: %w", made.calendar.Host, err)
 	}
-	if !rest.confirmed() {
+	switch blocks := rest.blocks(); {
+	case blocks == 0:
 		return nil, nil
+	case blocks > maxAnswerBlocks:
+		return nil, faultf(Malformed, "%s names %d blocks, and not at most %d", made.calendar.Host, blocks, maxAnswerBlocks)
 	}
 	rest.prune()
 	return rest, nil

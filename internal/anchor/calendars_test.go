@@ -83,14 +83,18 @@ func TestSurvivingCalendars(t *testing.T) {
 		"too bushy":        reply(strings.Repeat(fork+unknown(""), 300) + unknown("")),
 		"for someone else": reply(pending("http://pool.example")),
 		"with two answers": nil, // set below, because it needs its own address
+		"in a block":       nil,
 	}
 	for name, handler := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bad, good := startCalendar(t), startCalendar(t)
 			bad.answer = handler
-			if handler == nil {
+			switch name {
+			case "with two answers":
 				bad.answer = reply(fork + pending(bad.url) + sha256Op + pending(bad.url))
+			case "in a block": // nobody can have confirmed what was submitted just now
+				bad.answer = reply(fork + pending(bad.url) + inBlock(5))
 			}
 			digest := digestOf(name)
 			proof, err := newCalendars(t, 1, bad.url, good.url).Stamp(t.Context(), digest, salt)
@@ -103,6 +107,26 @@ func TestSurvivingCalendars(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A calendar that names more blocks than it needs does not keep the others from confirming a proof.
+func TestSurvivingConfirmations(t *testing.T) {
+	t.Parallel()
+	bad, good, blocks := startCalendar(t), startCalendar(t), newChain()
+	calendars := newCalendars(t, 2, bad.url, good.url)
+	digest := digestOf("crowded")
+	proof, err := calendars.Stamp(t.Context(), digest, salt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := ""
+	for height := range 20 {
+		many += fork + inBlock(height)
+	}
+	bad.answer = reply(many + inBlock(20))
+	good.confirm(blocks, 7)
+	proof = upgrade(t, calendars, proof)
+	expect(t, blocks, proof, digest, anchor.Verdict{Status: anchor.Verified, Height: 7, BlockTime: blocks.time(7)})
 }
 
 // A calendar's promise counts even if its answer has a branch with an unknown operation. The proof

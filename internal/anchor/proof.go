@@ -16,8 +16,10 @@ const (
 	maxProofBytes  = 64 << 10
 	maxProofItems  = 2*maxCalendars*maxAnswerItems + 2
 	maxProofDepth  = 256
-	maxBlocks      = 2 * maxCalendars // verifying each one needs a header
-	proofVersion   = 1
+	// Verifying a proof needs the header of each block.
+	maxAnswerBlocks = 2
+	maxBlocks       = maxAnswerBlocks * maxCalendars
+	proofVersion    = 1
 )
 
 const (
