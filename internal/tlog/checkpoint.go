@@ -64,6 +64,9 @@ func Sign(c Checkpoint, signers ...note.Signer) ([]byte, error) {
 // refused. Verified lists the signatures that hold.
 func Open(msg []byte, origin string, verifiers ...note.Verifier) (c Checkpoint, verified []note.Signature, err error) {
 	opened, err := note.Open(msg, note.VerifierList(verifiers...))
+	if err == nil {
+		err = checkSpelling(msg)
+	}
 	if err != nil {
 		return Checkpoint{}, nil, fmt.Errorf("%w: %w", ErrNotACheckpoint, err)
 	}
@@ -75,6 +78,21 @@ func Open(msg []byte, origin string, verifiers ...note.Verifier) (c Checkpoint, 
 		return Checkpoint{}, nil, err
 	}
 	return c, opened.Sigs, nil
+}
+
+// checkSpelling refuses a note with a signature that is not in its one spelling. The library accepts
+// others, but verifiers of bundles refuse the whole note.
+func checkSpelling(msg []byte) error {
+	all, err := unverified(msg)
+	if err != nil {
+		return err
+	}
+	for _, s := range all.UnverifiedSigs {
+		if data, err := base64.StdEncoding.DecodeString(s.Base64); err != nil || base64.StdEncoding.EncodeToString(data) != s.Base64 {
+			return errors.New("a signature is not in its one spelling")
+		}
+	}
+	return nil
 }
 
 // Verifier is a log's public key under the log's origin.

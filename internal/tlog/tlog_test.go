@@ -1,6 +1,7 @@
 package tlog
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/binary"
 	"errors"
@@ -218,7 +219,7 @@ func TestTilePaths(t *testing.T) {
 }
 
 // A checkpoint has one text, which opens under each key that has signed it and under no
-// other, and only as one of its own log.
+// other, and only as one of its own log. Its signature lines have one spelling.
 func TestCheckpoints(t *testing.T) {
 	t.Parallel()
 	keys := make([]ed25519.PrivateKey, 3)
@@ -254,6 +255,25 @@ func TestCheckpoints(t *testing.T) {
 		}
 		if _, _, err := Open(signed, origin+"x", verifier); !errors.Is(err, ErrNotACheckpoint) {
 			t.Errorf("under another origin: %v", err)
+		}
+	}
+	// Two bits of a line mean nothing, and verifiers refuse a checkpoint with another spelling.
+	line := signed[bytes.LastIndex(signed, []byte("— ")):]
+	other := bytes.Clone(line)
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	last := &other[len(other)-len("A=\n")]
+	*last = letters[strings.IndexByte(letters, *last)|1]
+	verifier, err := Verifier(origin, public[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, spelled := range map[string][]byte{
+		"a line":         append(bytes.TrimSuffix(bytes.Clone(signed), line), other...),
+		"a second line":  append(bytes.Clone(signed), other...),
+		"another's line": append(bytes.Clone(signed), bytes.ReplaceAll(other, []byte(origin), []byte("witness"))...),
+	} {
+		if _, _, err := Open(spelled, origin, verifier); !errors.Is(err, ErrNotACheckpoint) {
+			t.Errorf("%s in another spelling: %v", name, err)
 		}
 	}
 	if _, err := Sign(c, Signer("other", public[0], sign(0))); err == nil {
