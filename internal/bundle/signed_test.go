@@ -103,6 +103,7 @@ func (f *logFixture) signedCases() []signedCase {
 	add("a number of 19 digits", "all", none, func(o *odd) {
 		o.number, o.index, o.size = "CSN-2026-1000000000000000000", 999_999_999_999_999_999, 1<<62
 	})
+	add("a place beyond the tree", "all", []Check{CheckInclusion}, func(o *odd) { o.number, o.index = "CSN-2026-00002", 1 })
 	for _, number := range []string{"CSN-2026-000001", "CSN-2026-1", "CSN-2026-+0001", "CSN-2026-0000１", ""} {
 		add(fmt.Sprintf("the number %q", number), "all", []Check{CheckReceiptHash}, func(o *odd) { o.number = number })
 	}

@@ -65,7 +65,8 @@ def test_checking_by_hand(tmp_path: Path) -> None:
         assert "is in the log" in told, (name, told)
     good, other = vectors["bases"]["bundle"], vectors["bases"]["first"]
     changed = json.dumps({**json.loads(good), "receipt": json.loads(other)["receipt"]})
-    for bundle, key in ((changed, vkey), (good, forgers), (vectors["bases"]["forged"], vkey)):
+    beyond, forged = (vectors["bases"][n] for n in ("signed: a place beyond the tree", "forged"))
+    for bundle, key in ((changed, vkey), (good, forgers), (forged, vkey), (beyond, vkey)):
         assert by_hand(tmp_path, bundle, key).startswith("failed: ")
 
 
