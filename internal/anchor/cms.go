@@ -25,7 +25,7 @@ var (
 
 // signedData is a CMS message (RFC 5652) in the only form that a token needs: one signer,
 // identified by issuer and serial number, with signed attributes. Anything else that CMS permits
-// and the signature would not cover is refused, so that no bit of a valid token can be changed.
+// and the signature would not cover is refused, so that nothing that a token attests can be changed.
 type signedData struct {
 	content      []byte
 	certificates []*x509.Certificate
