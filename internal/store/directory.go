@@ -23,7 +23,8 @@ type Directory interface {
 	// KeyByHash finds a key by the hash of its current or its previous secret. An
 	// unknown hash runs the same statement as a known one.
 	KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error)
-	// Keys lists an organization's keys with an id greater than after, by id.
+	// Keys lists an organization's keys with an id greater than after, by id. If after is zero,
+	// also one whose id is zero.
 	Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error)
 	// TouchKeys stores when keys were last used. A moment before the stored one is
 	// ignored, and so is a key that does not exist. It may run concurrently with

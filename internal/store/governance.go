@@ -93,7 +93,8 @@ type PolicyRecord struct {
 // created only by Transact, and never changed or deleted.
 type Imports interface {
 	ImportedApproval(ctx context.Context, id ledger.ApprovalID) (*ImportedApproval, error)
-	// ImportedApprovals lists an organization's with an id greater than after, by id.
+	// ImportedApprovals lists an organization's with an id greater than after, by id. If after is zero,
+	// also one whose id is zero.
 	ImportedApprovals(ctx context.Context, org ledger.OrgID, after ledger.ApprovalID, limit int) ([]*ImportedApproval, error)
 }
 
@@ -119,7 +120,8 @@ type Budgets interface {
 	BudgetCounters(ctx context.Context, ids []ledger.CounterID) (map[ledger.CounterID]*CounterRecord, error)
 	// CountersOf lists the counters of one budget in one window, by value, then by id.
 	CountersOf(ctx context.Context, query CounterQuery) ([]*CounterRecord, error)
-	// AllCounters lists an organization's counters with an id greater than after, by id.
+	// AllCounters lists an organization's counters with an id greater than after, by id. If after is zero,
+	// also one whose id is zero.
 	AllCounters(ctx context.Context, org ledger.OrgID, after ledger.CounterID, limit int) ([]*CounterRecord, error)
 }
 

@@ -39,7 +39,7 @@ type Verification interface {
 	// FullCheck finds the result of the last full check of the chain behind a receipt.
 	FullCheck(ctx context.Context, org ledger.OrgID, receipt ledger.ReceiptID) (*FullCheckRecord, error)
 	// FullChecks lists an organization's results with a receipt id greater than after,
-	// by receipt id.
+	// by receipt id. If after is zero, also one whose id is zero.
 	FullChecks(ctx context.Context, org ledger.OrgID, after ledger.ReceiptID, limit int) ([]*FullCheckRecord, error)
 	// PutFullCheck stores a result, replacing one of the same receipt, even a later one.
 	PutFullCheck(ctx context.Context, check *FullCheckRecord) error

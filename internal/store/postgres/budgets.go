@@ -49,7 +49,7 @@ func (s *Store) CountersOf(ctx context.Context, q store.CounterQuery) ([]*store.
 
 // AllCounters implements store.Budgets.
 func (s *Store) AllCounters(ctx context.Context, org ledger.OrgID, after ledger.CounterID, limit int) ([]*store.CounterRecord, error) {
-	return list(ctx, s, "budget counters", selectCounters+`where org_id = $1 and id > $2 order by id limit $3`,
+	return list(ctx, s, "budget counters", selectCounters+`where org_id = $1 and id `+above(after.UUID)+` $2 order by id limit $3`,
 		[]any{bytesOf(org.UUID), bytesOf(after.UUID), limit}, readCounter)
 }
 

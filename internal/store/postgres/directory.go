@@ -58,7 +58,7 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord
 
 // Keys implements store.Directory.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
-	return list(ctx, s, "keys", selectKeys+`where org_id = $1 and id > $2 order by id limit $3`,
+	return list(ctx, s, "keys", selectKeys+`where org_id = $1 and id `+above(after.UUID)+` $2 order by id limit $3`,
 		[]any{bytesOf(org.UUID), bytesOf(after.UUID), limit}, readKey)
 }
 

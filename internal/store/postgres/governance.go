@@ -359,7 +359,7 @@ func (s *Store) ImportedApproval(ctx context.Context, id ledger.ApprovalID) (*st
 
 // ImportedApprovals implements store.Imports.
 func (s *Store) ImportedApprovals(ctx context.Context, org ledger.OrgID, after ledger.ApprovalID, limit int) ([]*store.ImportedApproval, error) {
-	return list(ctx, s, "imported approvals", selectImported+`where org_id = $1 and id > $2 order by id limit $3`,
+	return list(ctx, s, "imported approvals", selectImported+`where org_id = $1 and id `+above(after.UUID)+` $2 order by id limit $3`,
 		[]any{bytesOf(org.UUID), bytesOf(after.UUID), limit}, readImported)
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -228,6 +229,15 @@ func only[T any](what string, found []T, err error) (T, error) {
 		return none, err
 	}
 	return found[0], nil
+}
+
+// above returns the comparison with the last id of the page before. A list begins with the smallest
+// id there is: the service gives it to no row, but whoever writes to the database can.
+func above(after uuid.UUID) string {
+	if after == uuid.Nil {
+		return ">="
+	}
+	return ">"
 }
 
 func list[T any](ctx context.Context, s *Store, what, sql string, args []any, read func(*row) T) ([]T, error) {

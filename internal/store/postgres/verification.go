@@ -263,7 +263,7 @@ func (s *Store) FullCheck(ctx context.Context, org ledger.OrgID, receipt ledger.
 
 // FullChecks implements store.Verification.
 func (s *Store) FullChecks(ctx context.Context, org ledger.OrgID, after ledger.ReceiptID, limit int) ([]*store.FullCheckRecord, error) {
-	return list(ctx, s, "full checks", selectFullChecks+`where org_id = $1 and receipt_id > $2 order by receipt_id limit $3`,
+	return list(ctx, s, "full checks", selectFullChecks+`where org_id = $1 and receipt_id `+above(after.UUID)+` $2 order by receipt_id limit $3`,
 		[]any{bytesOf(org.UUID), bytesOf(after.UUID), limit}, readFullCheck)
 }
 

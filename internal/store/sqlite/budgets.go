@@ -42,7 +42,7 @@ func (s *Store) CountersOf(ctx context.Context, q store.CounterQuery) ([]*store.
 
 // AllCounters implements store.Budgets.
 func (s *Store) AllCounters(ctx context.Context, org ledger.OrgID, after ledger.CounterID, limit int) ([]*store.CounterRecord, error) {
-	return readAll(ctx, s, selectCounters+"WHERE org_id = ? AND id > ? ORDER BY id LIMIT ?", []any{org.UUID[:], after.UUID[:], int64(limit)}, scanCounter)
+	return readAll(ctx, s, selectCounters+"WHERE org_id = ? AND id "+above(after.UUID)+" ? ORDER BY id LIMIT ?", []any{org.UUID[:], after.UUID[:], int64(limit)}, scanCounter)
 }
 
 func (tx *transaction) loadCounters(needs *store.Needs, loaded *store.Loaded) error {

@@ -56,7 +56,7 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord
 
 // Keys implements store.Directory.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
-	query := "SELECT " + keyColumns + " FROM api_keys WHERE org_id = ? AND id > ? ORDER BY id LIMIT ?"
+	query := "SELECT " + keyColumns + " FROM api_keys WHERE org_id = ? AND id " + above(after.UUID) + " ? ORDER BY id LIMIT ?"
 	return readAll(ctx, s, query, []any{org.UUID[:], after.UUID[:], int64(limit)}, scanKey)
 }
 

@@ -202,7 +202,7 @@ func (s *Store) ImportedApproval(ctx context.Context, id ledger.ApprovalID) (*st
 
 // ImportedApprovals implements store.Imports.
 func (s *Store) ImportedApprovals(ctx context.Context, org ledger.OrgID, after ledger.ApprovalID, limit int) ([]*store.ImportedApproval, error) {
-	return readAll(ctx, s, selectImported+"WHERE org_id = ? AND id > ? ORDER BY id LIMIT ?", []any{org.UUID[:], after.UUID[:], int64(limit)}, scanImported)
+	return readAll(ctx, s, selectImported+"WHERE org_id = ? AND id "+above(after.UUID)+" ? ORDER BY id LIMIT ?", []any{org.UUID[:], after.UUID[:], int64(limit)}, scanImported)
 }
 
 func (tx *transaction) loadImported(needs *store.Needs, loaded *store.Loaded) error {

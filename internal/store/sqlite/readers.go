@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/store"
 )
 
@@ -116,6 +118,15 @@ func readOne[T any](ctx context.Context, s *Store, query string, args []any, sca
 		err = store.ErrNotFound
 	}
 	return found, err
+}
+
+// above returns the comparison with the last id of the page before. A list begins with the smallest
+// id there is: the service gives it to no row, but whoever writes to the database can.
+func above(after uuid.UUID) string {
+	if after == uuid.Nil {
+		return ">="
+	}
+	return ">"
 }
 
 // readAll reads a list.

@@ -168,7 +168,7 @@ func (s *Store) FullCheck(ctx context.Context, org ledger.OrgID, receipt ledger.
 
 // FullChecks implements store.Verification.
 func (s *Store) FullChecks(ctx context.Context, org ledger.OrgID, after ledger.ReceiptID, limit int) ([]*store.FullCheckRecord, error) {
-	query := "SELECT " + fullCheckColumns + " FROM full_checks WHERE org_id = ? AND receipt_id > ? ORDER BY receipt_id LIMIT ?"
+	query := "SELECT " + fullCheckColumns + " FROM full_checks WHERE org_id = ? AND receipt_id " + above(after.UUID) + " ? ORDER BY receipt_id LIMIT ?"
 	return readAll(ctx, s, query, []any{org.UUID[:], after.UUID[:], int64(limit)}, scanFullCheck)
 }
 

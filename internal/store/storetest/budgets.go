@@ -42,6 +42,10 @@ func keepsCounters(t *testing.T, w *world) {
 	w.look(t, &store.Needs{Counters: ids}, func(loaded *store.Loaded) { assertEqual(t, "loaded", loaded.Counters, want) })
 	assertEqual(t, "of the organization", must[[]*store.CounterRecord](t)(w.AllCounters(t.Context(), m.org.ID, ledger.CounterID{}, 10)), []*store.CounterRecord{counter})
 	assertEqual(t, "after the last", must[[]*store.CounterRecord](t)(w.AllCounters(t.Context(), m.org.ID, counter.ID, 10)), nil)
+	smallest := w.counter(m.org.ID, "smallest", "")
+	smallest.ID = ledger.CounterID{}
+	w.write(t, &store.Changes{NewCounters: []*store.CounterRecord{smallest}})
+	assertEqual(t, "with the smallest id", must[[]*store.CounterRecord](t)(w.AllCounters(t.Context(), m.org.ID, ledger.CounterID{}, 10)), []*store.CounterRecord{smallest, counter})
 }
 
 func listsCounters(t *testing.T, w *world) {

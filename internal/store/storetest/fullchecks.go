@@ -48,10 +48,15 @@ func keepsFullChecks(t *testing.T, w *world) {
 func listsFullChecks(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	w.putFullChecks(t, w.fullCheck(m.org.ID), w.fullCheck(m.org.ID), w.fullCheck(m.org.ID), w.fullCheck(other.org.ID))
-	var after ledger.ReceiptID
-	for n := range 4 {
+	smallest := w.fullCheck(m.org.ID)
+	smallest.Receipt = ledger.ReceiptID{}
+	w.putFullChecks(t, smallest)
+	first := must[[]*store.FullCheckRecord](t)(w.FullChecks(t.Context(), m.org.ID, ledger.ReceiptID{}, 2))
+	assertEqual(t, "with the smallest id", first[0], smallest)
+	after := first[1].Receipt
+	for n := range 3 {
 		found := must[[]*store.FullCheckRecord](t)(w.FullChecks(t.Context(), m.org.ID, after, 1))
-		if n == 3 {
+		if n == 2 {
 			assertEqual(t, "past the end", len(found), 0)
 			return
 		}

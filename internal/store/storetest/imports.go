@@ -46,10 +46,15 @@ func listsImported(t *testing.T, w *world) {
 	for range 3 {
 		w.putImported(t, w.imported(m.org.ID), w.imported(other.org.ID))
 	}
-	var after ledger.ApprovalID
-	for n := range 4 {
+	smallest := w.imported(m.org.ID)
+	smallest.ID = ledger.ApprovalID{}
+	w.putImported(t, smallest)
+	first := must[[]*store.ImportedApproval](t)(w.ImportedApprovals(t.Context(), m.org.ID, ledger.ApprovalID{}, 2))
+	assertEqual(t, "with the smallest id", first[0], smallest)
+	after := first[1].ID
+	for n := range 3 {
 		found := must[[]*store.ImportedApproval](t)(w.ImportedApprovals(t.Context(), m.org.ID, after, 1))
-		if n == 3 {
+		if n == 2 {
 			assertEqual(t, "past the end", len(found), 0)
 			return
 		}

@@ -13,6 +13,7 @@ var keyCases = []testCase{
 	{name: "an unknown key is not found", run: unknownKey},
 	{name: "a key that collides is refused", run: collidingKey},
 	{name: "keys are listed by id, page by page", run: listsKeys},
+	{name: "a key with the smallest id is listed", run: listsSmallestKey},
 	{name: "a key is revoked, and others are not", run: revokesKey},
 	{name: "a revocation is seen by the next transaction", run: revocationIsSeen},
 	{name: "one key, revoked concurrently", run: oneRevocation, concurrent: true},
@@ -131,4 +132,15 @@ func oneRevocation(t *testing.T, w *world) {
 			t.Fatalf("the revokers got different times: %v", seen)
 		}
 	}
+}
+
+// listsSmallestKey stores an id that the service never makes: somebody who writes to the database
+// can, and the audit must see it.
+func listsSmallestKey(t *testing.T, w *world) {
+	m := w.join(t)
+	smallest := w.newKey(m.org.ID)
+	smallest.ID = ledger.KeyID{}
+	w.mustAddKey(t, smallest)
+	assertEqual(t, "keys", must[[]*ledger.KeyRecord](t)(w.Keys(t.Context(), m.org.ID, ledger.KeyID{}, 10)), []*ledger.KeyRecord{smallest, m.key})
+	assertEqual(t, "after it", must[[]*ledger.KeyRecord](t)(w.Keys(t.Context(), m.org.ID, m.key.ID, 10)), nil)
 }
