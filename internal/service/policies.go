@@ -130,15 +130,14 @@ func (s *policyService) putPolicy(ctx context.Context, caller *Caller, document 
 	var record *store.PolicyRecord
 	var settings ledger.Settings
 	var version string
-	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*auditEntry, error) {
+	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (_ *auditEntry, err error) {
 		defer func() { settings, version = org.Settings, org.PolicyVersion() }()
 		if err := readBudgets(&org.Settings, set.Budgets(), "", setBudgetFirst); err != nil {
 			return nil, err
 		}
 		current := org.Controls.Policy
 		if current.Number > 0 && current.Version == ledger.PolicyVersion(current.Number, set.Canonical()) {
-			found, err := b.loaded.Policy(org.ID, current.Number)
-			record = found
+			record, err = b.policyRecord(org.ID, current.Number)
 			return nil, err
 		}
 		if first && current.Number > 0 {
@@ -439,19 +438,22 @@ func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
 	return p, nil
 }
 
+// policyRecord reads a policy set inside the transaction.
+func (b *batch) policyRecord(org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+	record, err := b.loaded.Policy(org, number)
+	if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, ledger.ErrStateTampered) {
+		b.broken = err
+	}
+	return record, err
+}
+
 // policySet is policy before the settings are applied to it.
 func (b *batch) policySet(org *ledger.Organization) (*ledger.Policy, error) {
 	key := policyKey{org.ID, org.Controls.Policy.Version}
 	if p := b.policies[key]; p != nil {
 		return p, nil
 	}
-	p, record, err := b.service.knownPolicy(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
-		record, err := b.loaded.Policy(id, number)
-		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, ledger.ErrStateTampered) {
-			b.broken = err
-		}
-		return record, err
-	})
+	p, record, err := b.service.knownPolicy(org, b.policyRecord)
 	switch {
 	case err != nil:
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/store"
 	"countersign/internal/testdb"
 )
 
@@ -254,5 +255,44 @@ func TestCallersThatGiveUpShareNothingWithTheirCommit(t *testing.T) {
 				checkCode(t, name, err, fault.CodeOutcomeUnknown)
 			}
 		})
+	}
+}
+
+// unreadPolicies is a store that cannot read policy sets inside a transaction.
+type unreadPolicies struct {
+	testdb.Store
+	planned []error // what planning each transaction returned
+}
+
+// Transact implements store.Writer.
+func (u *unreadPolicies) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
+	return u.Store.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+		loaded.Policy = func(ledger.OrgID, int64) (*store.PolicyRecord, error) { return nil, store.ErrUnavailable }
+		changes, err := plan(loaded)
+		u.planned = append(u.planned, err)
+		return changes, err
+	})
+}
+
+// A set that is put again while the one in force cannot be read ends the whole transaction: after
+// a read that failed, nothing of it may be written.
+func TestPolicySetThatCannotBeReadEndsTheTransaction(t *testing.T) {
+	db := testdb.SQLite(t)
+	g := govern(t, db)
+	g.put(denyDeploys)
+	broken := &unreadPolicies{Store: db.Open(t)}
+	s := serve(t, service.Config{Store: broken, Keys: g.ring, Clock: g.clock.Now})
+	_, err := s.PutPolicy(t.Context(), g.who.admin, &service.PolicyDocument{Text: []byte(denyDeploys), YAML: true})
+	var shown *fault.Error
+	if !errors.As(err, &shown) || shown.Code != fault.CodeUnavailable {
+		t.Errorf("error %v, want %s", err, fault.CodeUnavailable)
+	}
+	if len(broken.planned) == 0 {
+		t.Fatal("nothing was planned")
+	}
+	for _, err := range broken.planned {
+		if !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("planning ended with %v", err)
+		}
 	}
 }
