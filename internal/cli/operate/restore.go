@@ -183,9 +183,14 @@ func (c *RestoreCommand) fromFile(p *cli.Process, heads *keyring.Heads, answer *
 		if db, err := p.Databases.OpenSQLite(p.Ctx, database); err == nil {
 			_ = db.Close()
 		}
-		if answer.Replaced, err = putAside(database, time.Now()); err != nil {
-			return fmt.Errorf("the previous database could not be moved, and nothing was restored: %w", err)
-		}
+	}
+	// A log can be left without its database. SQLite would replay it into the restored one.
+	aside, err := putAside(database, time.Now())
+	if err != nil {
+		return fmt.Errorf("the previous database could not be moved, and nothing was restored: %w", err)
+	}
+	if exists {
+		answer.Replaced = aside
 	}
 	if err := errors.Join(os.Rename(copied, database), syncFolder(c.Data)); err != nil {
 		return fmt.Errorf("the backup could not be moved into place; the previous database is %s: %w", answer.Replaced, err)
@@ -309,12 +314,12 @@ func (c *RestoreCommand) audit(p *cli.Process, o *cli.Opened) error {
 // databaseFiles returns the files of an SQLite database.
 func databaseFiles(path string) []string { return []string{path, path + "-wal", path + "-shm"} }
 
-// putAside renames a database, including its other files.
+// putAside renames the files of a database that exist.
 func putAside(database string, now time.Time) (string, error) {
 	aside := fmt.Sprintf("%s.replaced-%s", database, now.UTC().Format("20060102T150405.000Z"))
 	for i, path := range databaseFiles(database) {
 		err := os.Rename(path, databaseFiles(aside)[i])
-		if err != nil && (i == 0 || !errors.Is(err, os.ErrNotExist)) {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", err
 		}
 	}

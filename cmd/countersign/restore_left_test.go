@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"countersign/internal/servicetest"
+)
+
+// awaitSignedLog waits until a transparency log that has not ended was signed with receipts in it.
+func (s *testStore) awaitSignedLog(t *testing.T) {
+	t.Helper()
+	servicetest.Eventually(t, "the log is signed", func() bool {
+		var marks struct {
+			Logs map[string]struct {
+				Size  int64
+				Ended bool
+			}
+		}
+		text, err := os.ReadFile(filepath.Join(s.folder, "heads.logs"))
+		if err != nil || json.Unmarshal(text, &marks) != nil {
+			return false
+		}
+		for _, mark := range marks.Logs {
+			if mark.Size > 0 && !mark.Ended {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// The write-ahead log of a database that was removed, as a killed server leaves it, does not become part of
+// the backup that is restored in its place.
+//
+//countersign:race
+func TestRestoreBesideALogThatWasLeft(t *testing.T) {
+	t.Parallel()
+	s := migratedSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	admin.seal(t)
+	copied, database := filepath.Join(t.TempDir(), "backup.db"), filepath.Join(s.folder, "countersign.db")
+	s.awaitSignedLog(t)
+	succeed(t, s.args("backup", copied)...)
+	for range 5 {
+		admin.seal(t)
+	}
+	left, err := os.ReadFile(database + "-wal")
+	if err != nil || len(left) == 0 {
+		t.Fatalf("the log has %d bytes (%v)", len(left), err)
+	}
+	server.stop(t)
+	remove(t, database)
+	writeFile(t, database+"-wal", left)
+	succeed(t, s.args("restore", copied)...)
+	succeed(t, s.args("audit")...)
+	kept, err := filepath.Glob(database + ".replaced-*-wal")
+	if err != nil || len(kept) != 1 {
+		t.Errorf("of the log is kept %v (%v)", kept, err)
+	}
+}
