@@ -62,3 +62,28 @@ func TestRestoreBesideALogThatWasLeft(t *testing.T) {
 		t.Errorf("of the log is kept %v (%v)", kept, err)
 	}
 }
+
+// A backup can be restored again after its ledger, restored once, has begun another transparency log, which
+// the backup cannot hold.
+//
+//countersign:race
+func TestRestoreTwice(t *testing.T) {
+	t.Parallel()
+	s := migratedSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	admin.seal(t)
+	s.awaitSignedLog(t)
+	server.stop(t)
+	copied := filepath.Join(t.TempDir(), "backup.db")
+	succeed(t, s.args("backup", copied)...)
+	for range 2 {
+		succeed(t, s.args("restore", copied, "--replace")...)
+		server = start(t, s.flags...)
+		server.client(admin.key).seal(t)
+		s.awaitSignedLog(t)
+		server.stop(t)
+		succeed(t, s.args("audit")...)
+	}
+}
+

@@ -208,15 +208,12 @@ func (s *Storage) OpenWithKeys(p *Process, loss string) (*Opened, error) {
 	return o, nil
 }
 
-// OpenUnwatched starts the service on a restored store without the heads file, which is
-// about the previous database. It closes db if it fails.
+// OpenUnwatched starts the service on a restored store without the heads file and the marks
+// of the logs, which are about the previous database. It closes db if it fails.
 func (s *Storage) OpenUnwatched(p *Process, db Database) (*Opened, error) {
 	o := &Opened{Store: db}
 	var err error
 	if o.Ring, err = keyring.Open(s.KeyFile()); err != nil {
-		return nil, errors.Join(err, o.Close())
-	}
-	if o.marks, err = keyring.OpenLogMarks(keyring.LogMarksFile(s.HeadsFile()), o.Ring); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
 	s.start(o, service.Config{})
@@ -227,6 +224,17 @@ func (s *Storage) OpenUnwatched(p *Process, db Database) (*Opened, error) {
 		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
+}
+
+// WatchLogs restarts the service of an unwatched store with the marks of the logs, for closing
+// the logs where they were last signed.
+func (s *Storage) WatchLogs(o *Opened) (err error) {
+	if o.marks, err = keyring.OpenLogMarks(keyring.LogMarksFile(s.HeadsFile()), o.Ring); err != nil {
+		return err
+	}
+	o.Service.Close()
+	s.start(o, service.Config{})
+	return nil
 }
 
 // knownKeys is a ring that lists no keys to add, so that adopting it only compares.

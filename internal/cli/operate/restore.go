@@ -277,8 +277,12 @@ func (c *RestoreCommand) prepare(p *cli.Process, path string, heads *keyring.Hea
 	return errors.Join(err, o.Close())
 }
 
-// restore gives the ledger a new identity.
+// restore gives the ledger a new identity. The marks of the logs come into play only here: for the
+// audit, a log that began after the backup was made would be one that was deleted from it.
 func (c *RestoreCommand) restore(p *cli.Process, o *cli.Opened, heads *keyring.Heads, answer *RestoreAnswer) error {
+	if err := c.WatchLogs(o); err != nil {
+		return cli.Inconclusive(err)
+	}
 	var err error
 	answer.Restoration, err = o.Operator().Restore(p.Ctx, heads.Ledger(), heads.All())
 	if err != nil && c.NoAudit && answer.Restoration != nil {
