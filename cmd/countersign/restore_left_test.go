@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"countersign/internal/servicetest"
@@ -87,3 +88,30 @@ func TestRestoreTwice(t *testing.T) {
 	}
 }
 
+// A backup that root restores belongs to the user whose folder it is, and so does the lock: that user's
+// server must be able to open both.
+func TestRestoreForAnotherUser(t *testing.T) {
+	t.Parallel()
+	s := migratedSQLite(t)
+	succeed(t, s.args("orgs", "create", "acme")...)
+	copied := filepath.Join(t.TempDir(), "backup.db")
+	succeed(t, s.args("backup", copied)...)
+	owner := os.Geteuid()
+	if owner == 0 { // others can only give files to themselves
+		owner = 12345
+		if err := os.Chown(s.folder, owner, 23456); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(t, filepath.Join(s.folder, "countersign.db"))
+	succeed(t, s.args("restore", copied)...)
+	for _, name := range []string{"countersign.db", "serve.lock"} {
+		info, err := os.Stat(filepath.Join(s.folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, ok := info.Sys().(*syscall.Stat_t); !ok || int(status.Uid) != owner {
+			t.Errorf("%s does not belong to the owner of the folder", name)
+		}
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"countersign/internal/keyring"
 )
 
 // LockFolder locks a data folder, since the embedded store allows only one server. It
@@ -19,6 +21,9 @@ func LockFolder(folder string) (release func(), err error) {
 	file, err := os.OpenFile(LockFile(folder), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock data folder: %w", err)
+	}
+	if err := keyring.GiveToOwner(file, folder); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock data folder: %w", err), file.Close())
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("another countersign server is using the folder %s: stop it, or use another --data", folder), file.Close())

@@ -73,8 +73,7 @@ func lockBeside(what, path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	// A command that is run as root must not lock out the server.
-	if err := giveTo(file, ownerOf(path)); err != nil {
+	if err := GiveToOwner(file, path); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, errors.Join(err, file.Close()))
 	}
 	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockRetry) {

@@ -171,6 +171,10 @@ func writeBeside(path string, content document, owner fs.FileInfo) (name string,
 	return file.Name(), nil
 }
 
+// GiveToOwner makes a file that root has created belong to the owner of path, or of its folder if
+// path does not exist, so that a command that is run as root does not lock out the server.
+func GiveToOwner(file *os.File, path string) error { return giveTo(file, ownerOf(path)) }
+
 // giveTo makes a file that root has created belong to another user. Nobody else can give files away,
 // or needs to: a server may write to a folder that it does not own, such as the root of a volume.
 func giveTo(file *os.File, owner fs.FileInfo) error {
@@ -207,7 +211,7 @@ func replaceFile(path string, body []byte) (fs.FileInfo, error) {
 	_, err = temporary.Write(body)
 	// The file is made durable before it gets its name: half a file after a power failure would
 	// look like one that was changed.
-	err = errors.Join(err, giveTo(temporary, ownerOf(path)), temporary.Sync())
+	err = errors.Join(err, GiveToOwner(temporary, path), temporary.Sync())
 	// This asks the open file, because its name may already belong to another process's file.
 	written, statErr := temporary.Stat()
 	if err = errors.Join(err, statErr, temporary.Close()); err == nil {

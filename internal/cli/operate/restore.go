@@ -222,7 +222,7 @@ func (c *RestoreCommand) copy(p *cli.Process) (path string, err error) {
 	bar := cli.NewProgress(p.Err, "copying (MiB)")
 	defer bar.Clear()
 	_, err = io.Copy(target, &watchedReader{ctx: p.Ctx, r: backup, total: info.Size(), show: bar.Show})
-	if err = errors.Join(err, target.Sync(), target.Close()); err != nil {
+	if err = errors.Join(err, keyring.GiveToOwner(target, c.DatabaseFile()), target.Sync(), target.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(target.Name()))
 	}
 	return target.Name(), nil
