@@ -26,7 +26,12 @@ func LockFolder(folder string) (release func(), err error) {
 		return nil, errors.Join(fmt.Errorf("lock data folder: %w", err), file.Close())
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another countersign server is using the folder %s: stop it, or use another --data", folder), file.Close())
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = fmt.Errorf("another countersign server is using the folder %s: stop it, or use another --data", folder)
+		} else {
+			err = fmt.Errorf("lock data folder: %w", err)
+		}
+		return nil, errors.Join(err, file.Close())
 	}
 	return func() { _ = file.Close() }, nil // closing releases the lock
 }

@@ -156,7 +156,10 @@ func (c *Chains) takeLock() error {
 		return fmt.Errorf("journal of chains: %w", err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("journal of chains %s: %w", c.path, ErrChainsLocked), lock.Close())
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrChainsLocked
+		}
+		return errors.Join(fmt.Errorf("lock journal of chains %s: %w", c.path, err), lock.Close())
 	}
 	if err := c.read(); err != nil {
 		return errors.Join(err, lock.Close())
