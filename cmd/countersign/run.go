@@ -81,12 +81,13 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOutput io.Wri
 		return cli.Report(errOutput, cli.Inconclusive(withHelp(err, command)))
 	}
 	command.BindTo(demoHost{}, (*demo.Host)(nil))
-	err = command.Run(&cli.Process{Ctx: ctx, In: in, Out: out, Err: errOutput, Version: currentBuild().Version, Databases: drivers{}})
+	output := &cli.Output{Writer: out}
+	err = command.Run(&cli.Process{Ctx: ctx, In: in, Out: output, Err: errOutput, Version: currentBuild().Version, Databases: drivers{}})
 	var misuse *cli.UsageError
 	if errors.As(err, &misuse) {
 		err = cli.Inconclusive(withHelp(misuse, command))
 	}
-	return cli.Report(errOutput, err)
+	return cli.Report(errOutput, output.Complete(err))
 }
 
 // translateArgs accepts the common spellings "--version" and "help COMMAND".

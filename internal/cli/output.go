@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -12,6 +13,29 @@ import (
 
 	"countersign/internal/ledger"
 )
+
+// Output is standard output. It remembers that something could not be written, because most commands
+// print without looking at errors: a new key that was lost must not look like success.
+type Output struct {
+	io.Writer
+	err error // the first
+}
+
+func (o *Output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// Complete adds to the error of a command that its output was not written.
+func (o *Output) Complete(err error) error {
+	if o.err == nil || errors.Is(err, o.err) {
+		return err
+	}
+	return errors.Join(err, fmt.Errorf("the output was not written: %w", o.err))
+}
 
 // PrintJSON writes value to standard output, for scripts.
 func (p *Process) PrintJSON(value any) error {

@@ -28,6 +28,9 @@ func NewProgress(w io.Writer, label string) *Progress {
 
 // IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool {
+	if output, ok := stream.(*Output); ok {
+		stream = output.Writer
+	}
 	file, ok := stream.(*os.File)
 	return ok && isatty.IsTerminal(file.Fd())
 }
