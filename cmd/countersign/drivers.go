@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	sqlitedriver "modernc.org/sqlite"
+	sqlitelib "modernc.org/sqlite/lib"
 
 	"countersign/internal/cli"
 	"countersign/internal/store/postgres"
@@ -50,6 +52,10 @@ func (drivers) SQLiteQuickCheck(ctx context.Context, path string) (verdict strin
 	}
 	defer db.Close()
 	err = db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict)
+	var failed *sqlitedriver.Error
+	if errors.As(err, &failed) && (failed.Code()&0xff == sqlitelib.SQLITE_CORRUPT || failed.Code()&0xff == sqlitelib.SQLITE_NOTADB) {
+		return err.Error(), nil
+	}
 	return verdict, err
 }
 

@@ -14,7 +14,8 @@ type Databases interface {
 	OpenPostgres(ctx context.Context, url string) (Database, error)
 
 	SQLiteVersion(ctx context.Context) (string, error)
-	// SQLiteQuickCheck returns "ok", or the first problem it finds. It only reads.
+	// SQLiteQuickCheck returns "ok", or the first damage that it finds. It only reads. An error says
+	// that it could not look for damage.
 	SQLiteQuickCheck(ctx context.Context, path string) (string, error)
 
 	// The errors of these do not repeat the URL, which may hold a password.

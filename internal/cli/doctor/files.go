@@ -20,11 +20,14 @@ func (e *examination) noFolder() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// skipMissing skips a check if there is no data folder or database. The check of the folder or the
-// schema reports that.
+// skipMissing skips a check if there is no data folder or database, or this user cannot see it. The
+// check of the folder or the schema reports that.
 func (e *examination) skipMissing() finding {
 	if e.noFolder() {
 		return skipped("there is no data folder")
+	}
+	if _, err := os.Stat(e.storage.DatabaseFile()); !errors.Is(err, fs.ErrNotExist) {
+		return skipped("the database cannot be read")
 	}
 	return skipped("there is no database")
 }

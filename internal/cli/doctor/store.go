@@ -55,7 +55,7 @@ func (e *examination) integrity(ctx context.Context) finding {
 	}
 	verdict, err := e.process.Databases.SQLiteQuickCheck(ctx, e.storage.DatabaseFile())
 	if err != nil {
-		return failed("%v: restore a backup", err)
+		return failed("it could not be checked: %v", err)
 	}
 	if verdict != "ok" {
 		return failed("%s: restore a backup", verdict)
@@ -289,7 +289,7 @@ func (e *examination) clock(ctx context.Context) finding {
 		return failed("this machine's clock says %s: set it", now.UTC().Format(time.RFC3339))
 	}
 	if e.storage.CheckExists() != nil {
-		return ok("%s; there are no records to compare it with", now.UTC().Format(time.RFC3339))
+		return ok("%s; no records were compared with it", now.UTC().Format(time.RFC3339))
 	}
 	return e.withStore(func(db cli.Database) finding {
 		newest, err := newestRecord(ctx, db)
