@@ -39,7 +39,9 @@ func (*configFile) Validate(*kong.Application) error { return nil }
 
 // Resolve implements kong.Resolver.
 func (c *configFile) Resolve(parsing *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if flag.Name == configFlag || setByEnvironment(flag) {
+	// A flag without a variable is not a setting, even if serve has one of the same name, such as
+	// --witness.
+	if flag.Name == configFlag || len(flag.Envs) == 0 || setByEnvironment(flag) {
 		return nil, nil
 	}
 	path := configPath(parsing)
