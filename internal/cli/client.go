@@ -134,14 +134,23 @@ func (c *Client) Send(ctx context.Context, method, path string, body any) ([]byt
 		return nil, Inconclusive(fmt.Errorf("the server at %s cannot be reached: %w; check that it is running, and --url", c.Base, WithoutURL(err)))
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	if err != nil || len(data) > maxAnswer {
+	data, err := ReadAnswer(response, maxAnswer)
+	if err != nil {
 		return nil, Inconclusive(fmt.Errorf("the answer of the server at %s is incomplete or too long: try again", c.Base))
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return nil, c.refused(response, data)
 	}
 	return data, nil
+}
+
+// ReadAnswer reads the body of an answer, up to a limit in bytes. The body of an answer that switches
+// protocols is the connection, which no timeout of the request ends, so nothing is read of it.
+func ReadAnswer(response *http.Response, limit int64) ([]byte, error) {
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		return nil, nil
+	}
+	return ReadBounded(response.Body, limit)
 }
 
 func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {

@@ -46,9 +46,9 @@ func (c *HealthCommand) Run(p *cli.Process) error {
 		return fmt.Errorf("the server at %s cannot be reached: %w", base, cli.WithoutURL(err))
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	data, err := cli.ReadAnswer(response, 1<<20)
 	if err != nil {
-		return err
+		return fmt.Errorf("the answer of the server at %s is incomplete or too long: %w", base, err)
 	}
 	var found readiness
 	if err := json.Unmarshal(data, &found); err != nil || found.Status == "" {
