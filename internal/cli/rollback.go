@@ -34,7 +34,7 @@ func RollbackText(r verify.Rollback) string {
 		return fmt.Sprintf("the audit log of %s has %s, but not those that were acknowledged", Quoted(r.Organization, MaxSlug), Count(r.ActsStored, "act"))
 	case r.OnlyActs():
 		return fmt.Sprintf("of %s %s were acknowledged, but its audit log in the database has only %d", Quoted(r.Organization, MaxSlug), Count(r.ActsAcknowledged, "act"), r.ActsStored)
-	case r.Acknowledged == r.Stored:
+	case r.Acknowledged <= r.Stored:
 		return fmt.Sprintf("the ledger of %s has %s, but not those that were acknowledged", Quoted(r.Organization, MaxSlug), Count(r.Stored, "receipt"))
 	}
 	return fmt.Sprintf("of %s %s, but the database has only %d", Quoted(r.Organization, MaxSlug), acknowledged(r.Acknowledged), r.Stored)
