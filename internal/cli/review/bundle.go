@@ -19,6 +19,7 @@ type BundleCommand struct {
 	Payloads bool   `help:"Include the payloads of the events." env:"-"`
 	Output   string `short:"o" help:"File to write; - for standard output. The default is the receipt's number with .bundle, in the current folder." placeholder:"FILE" env:"-"`
 	Force    bool   `help:"Replace an existing file." env:"-"`
+	JSON     bool   `name:"json" help:"Print JSON: what was written where." env:"-"`
 }
 
 // Help is shown below the flags.
@@ -31,6 +32,9 @@ Example: countersign bundle CSN-2026-00042 --payloads`
 
 // Run downloads the evidence of a receipt.
 func (c *BundleCommand) Run(p *cli.Process) error {
+	if c.JSON && c.Output == "-" {
+		return cli.Usage(errors.New("--json needs a file: name one with --output"))
+	}
 	name, err := cli.ParseReceiptName(c.Receipt)
 	if err != nil {
 		return cli.Usage(err)
@@ -61,6 +65,13 @@ func (c *BundleCommand) Run(p *cli.Process) error {
 	}
 	if err := c.write(file, data); err != nil {
 		return err
+	}
+	if c.JSON {
+		return p.PrintJSON(struct {
+			File          string `json:"file"`
+			ReceiptNumber string `json:"receipt_number"`
+			Organization  string `json:"organization"`
+		}{file, read.ReceiptNumber, read.Organization})
 	}
 	fmt.Fprintln(p.Out, file)
 	p.Notef("Anyone with the key of the organization's log can verify it offline. Send them the key separately from the file:\n"+

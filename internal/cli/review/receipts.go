@@ -50,6 +50,7 @@ func (c *receiptsListCommand) Run(p *cli.Process) error {
 type receiptsShowCommand struct {
 	cli.Remote
 	Receipt string `arg:"" help:"The receipt's id, or its number (CSN-…)."`
+	JSON    bool   `name:"json" help:"Print JSON, as without this flag: a receipt has no other form." env:"-"`
 }
 
 // Run prints the receipt that the API returns.
