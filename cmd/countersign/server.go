@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,12 +41,15 @@ type server struct {
 	listener    net.Listener
 	metricsAt   net.Listener // nil when off
 	files       fileFaults
+	hangups     <-chan os.Signal
+	ignore      func() // ends hangups
 }
 
 // open opens everything up to the listeners. If it fails, close closes what it has
 // opened so far.
 func (s *server) open() (err error) {
 	c, ctx := s.command, s.process.Ctx
+	s.hangups, s.ignore = catchHangups()
 	s.metrics = observe.NewMetrics(currentBuild().observed())
 	if c.OTLPEndpoint != "" {
 		if s.traces, err = observe.StartTraces(ctx, c.OTLPEndpoint, currentBuild().observed(), s.log); err != nil {
@@ -129,11 +133,9 @@ func (s *server) serve() error {
 	if s.certificate == nil && !loopback(s.listener.Addr()) {
 		s.log.Warn("serving plain HTTP beyond this machine: API keys can be read in transit; use --tls-cert and --tls-key, or a TLS proxy")
 	}
-	hangups, releaseHangups := catchHangups()
-	defer releaseHangups()
 	watching, stopWatching := context.WithCancel(s.process.Ctx)
 	var background sync.WaitGroup
-	background.Go(func() { s.watch(watching, hangups) })
+	background.Go(func() { s.watch(watching) })
 	background.Go(func() { returnMemory(watching) })
 	background.Go(func() { limitMemory(watching) })
 	defer background.Wait()
@@ -228,6 +230,7 @@ const (
 // close closes what open has opened, in reverse order: queued writes are committed
 // before the store is closed.
 func (s *server) close() error {
+	defer s.ignore()
 	var errs []error
 	for _, listener := range []net.Listener{s.metricsAt, s.listener} {
 		if listener != nil {

@@ -18,7 +18,7 @@ import (
 // watchInterval is how often the files are checked for changes. A stat call is cheap.
 const watchInterval = time.Second
 
-// catchHangups handles SIGHUP, which would otherwise end the program.
+// catchHangups handles SIGHUP, which would otherwise end the program, also while it starts.
 func catchHangups() (hangups chan os.Signal, release func()) {
 	hangups = make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -27,7 +27,7 @@ func catchHangups() (hangups chan os.Signal, release func()) {
 
 // watch reloads the keys and the certificate when their files change, or at once on
 // SIGHUP, until ctx ends. It also keeps the heads file up to date.
-func (s *server) watch(ctx context.Context, hangups <-chan os.Signal) {
+func (s *server) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	files := s.watched()
@@ -36,7 +36,7 @@ func (s *server) watch(ctx context.Context, hangups <-chan os.Signal) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hangups:
+		case <-s.hangups:
 			asked = true
 		case <-ticker.C:
 		}
