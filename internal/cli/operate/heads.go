@@ -181,7 +181,7 @@ func (c *headsImportCommand) Run(p *cli.Process) (err error) {
 // read reads the file up to the maximum size of a heads file.
 func (c *headsImportCommand) read(p *cli.Process) ([]byte, error) {
 	in := p.In
-	if filepath.Base(c.File) != "-" {
+	if c.File != "-" {
 		file, err := os.Open(c.File)
 		if err != nil {
 			return nil, err
