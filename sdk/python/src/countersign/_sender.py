@@ -106,7 +106,7 @@ class Sender:
             if not self.flush(timeout):
                 chains = self._busy.union(self._due)
                 lost = sum(work.undelivered() for work in chains)
-                logger.warning("%d events of %d chains were not delivered", lost, len(chains))
+                logger.warning("undelivered events were lost: %d, in chains: %d", lost, len(chains))
         finally:
             with self._changed:
                 self._due.clear()
