@@ -61,23 +61,24 @@ function resolve(object) {
   return { ...resolve(target), ...beside };
 }
 
+// variants lists the alternatives of a schema. One that only says which members
+// are required is left out.
 function variants(schema) {
-  return (schema.oneOf || []).map(resolve).filter((variant) => variant.type !== "null" && variant.type);
+  return (schema.oneOf || schema.anyOf || []).map(resolve).filter((variant) => variant.type);
 }
 
+// typesOf names the types of a schema and its variants, each once.
 function typesOf(schema) {
-  const types = [schema.type || []].flat();
-  for (const variant of variants(schema)) types.push(variant.type);
-  if ((schema.oneOf || []).some((variant) => variant.type === "null")) types.push("null");
-  return types;
+  const own = [schema.type || []].flat().map((type) => {
+    if (type === "array") return "array of " + describeItems(resolve(schema.items));
+    return type === "null" ? type : schema.format || type;
+  });
+  return [...new Set([...own, ...variants(schema).flatMap(typesOf)])];
 }
 
 function describeType(schema) {
   const types = typesOf(schema);
-  const named = types
-    .filter((type) => type !== "null")
-    .map((type) => (type === "array" ? "array of " + describeItems(resolve(schema.items)) : schema.format || type));
-  const parts = [named.join(" or ") || "any"];
+  const parts = [types.filter((type) => type !== "null").join(" or ") || "any"];
   if (types.includes("null")) parts[0] += " or null";
   if (schema.const !== undefined) parts.push("always " + JSON.stringify(schema.const));
   if (schema.enum) parts.push("one of " + schema.enum.filter((value) => value !== null).join(", "));
@@ -105,18 +106,19 @@ function range(least, most, unit) {
   return text && unit ? text + " " + unit : text;
 }
 
-function innerObject(schema) {
-  if (schema.properties) return schema;
-  if (schema.items) return innerObject(resolve(schema.items));
-  return variants(schema).find((variant) => variant.properties);
+// innerObjects lists the objects that a value can be or contain.
+function innerObjects(schema) {
+  if (schema.properties) return [schema];
+  if (schema.items) return innerObjects(resolve(schema.items));
+  return variants(schema).flatMap(innerObjects);
 }
 
 function field(name, schema, required) {
-  const inner = innerObject(schema);
   const head = el("div", { class: "field" }, el("b", {}, name), el("span", { class: "type" }, describeType(schema)));
   if (required) head.append(el("span", { class: "must" }, "required"));
   const meaning = schema.description ? paragraph(schema.description) : "";
-  return el("li", {}, head, meaning, inner ? members("Members of " + name, inner) : "");
+  const inner = innerObjects(schema).map((object, i) => members((i === 0 ? "Members of " : "Other members of ") + name, object));
+  return el("li", {}, head, meaning, inner);
 }
 
 function fieldsOf(schema) {
