@@ -327,7 +327,7 @@ function listen() {
 
 // reveal shows what the address points to, even when a search hides it.
 function reveal(behavior) {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = document.getElementById(location.hash.slice(1));
   if (!target) return;
   if (target.closest("[hidden]")) {
     document.getElementById("search").value = "";

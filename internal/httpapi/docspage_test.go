@@ -51,3 +51,15 @@ func TestTheReferenceDescribesTheElementsOfLists(t *testing.T) {
 	b.fits(t)
 	b.quiet(t)
 }
+
+// The API reference opens at any fragment, and its search leaves what matches.
+func TestTheReferenceOpensAtAnyFragment(t *testing.T) {
+	t.Parallel()
+	b := openDocs(t, "#%")
+	b.fill(t, "search", "approval_expired")
+	shown := ask[[]string](t, b, `[...document.querySelectorAll("[data-search]")].filter((card) => !card.hidden).map((card) => card.id)`)
+	if !slices.Contains(shown, "approval_expired") || slices.Contains(shown, "openChain") {
+		t.Errorf("a search for an error code shows %q", shown)
+	}
+	b.quiet(t)
+}
