@@ -14,7 +14,7 @@ import (
 
 const (
 	approvalsPage = 20
-	maxWaiting    = 50 // of each open status
+	maxWaiting    = 50
 )
 
 // approvalsList is the page of approvals. Without a filter, it lists those that wait and then those
@@ -240,25 +240,21 @@ func readApprovalPlace(query url.Values) (*service.ApprovalPlace, error) {
 	return &service.ApprovalPlace{RequestedAt: at, ID: ledger.ApprovalID{UUID: id}}, nil
 }
 
-// listWaiting lists the approvals that a person can still decide, without the names of their chains. It
-// omits expired approvals even if their expiry is not recorded yet.
+// listWaiting lists the approvals that a person can still decide, without the names of their chains.
 func (v *visit) listWaiting(caller *service.Caller) (list waitingList, err error) {
-	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
-		rows, err := v.console.service.Approvals(v.r.Context(), caller, service.ApprovalFilter{Status: status, Limit: maxWaiting + 1, Bare: true, Glance: true})
-		if err != nil {
-			return waitingList{}, err
-		}
-		list.Over = list.Over || len(rows) > maxWaiting
-		for _, row := range rows[:min(len(rows), maxWaiting)] {
-			if row.Tampered {
-				v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, service.ErrTampered)
-				list.Alarm = waitingAlarm
-			} else if row.Status.Open() {
-				list.Rows = append(list.Rows, rowOf(row))
-			}
+	rows, err := v.console.service.WaitingApprovals(v.r.Context(), caller, maxWaiting+1)
+	if err != nil {
+		return waitingList{}, err
+	}
+	list.Over = len(rows) > maxWaiting
+	for _, row := range rows[:min(len(rows), maxWaiting)] {
+		if row.Tampered {
+			v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, service.ErrTampered)
+			list.Alarm = waitingAlarm
+		} else if row.Status.Open() { // it can expire meanwhile
+			list.Rows = append(list.Rows, rowOf(row))
 		}
 	}
-	slices.SortStableFunc(list.Rows, func(a, b approvalRow) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
 	return list, nil
 }
 

@@ -311,23 +311,25 @@ func TestApprovalsAreFilteredAndTurned(t *testing.T) {
 	}
 }
 
-// If more approvals wait than the list shows, it says which it leaves out, and leads to them. It does
-// not say that nothing was settled if it did not look that far.
-func TestMoreApprovalsWaitThanAreListed(t *testing.T) {
+// If more approvals wait than the list shows, it shows those that expire first, whenever they were
+// requested, and leads to the others. It does not say that nothing was settled if it did not look that
+// far.
+func TestTheMostUrgentApprovalsAreListed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
 	settled := w.waits(t, w.acme, supplier)
 	member.post(t, page(settled.ID)+"/deny", decision(settled, "")).expect(t, http.StatusSeeOther)
 	first := w.waits(t, w.acme, payment)
-	for range 50 {
+	for range 49 {
 		w.record(t, w.acme, first.Chain, payment)
 	}
+	last := w.record(t, w.acme, first.Chain, payment).Approval
 	const pending = "/approvals?status=pending"
-	list := member.get(t, "/approvals").expect(t, http.StatusOK, "(50&#43;) Approvals", "Older ones, which expire sooner, are not shown", `<a href="`+pending+`">`, "All of the newest approvals still wait").
-		without(t, page(first.ID), "No approvals.")
+	list := member.get(t, "/approvals").expect(t, http.StatusOK, "(50&#43;) Approvals", "These are the most urgent", page(first.ID), `<a href="`+pending+`">`, "All of the newest approvals still wait").
+		without(t, page(last), "No approvals.")
 	member.get(t, next(t, list)).expect(t, http.StatusOK)
-	older := member.get(t, pending).expect(t, http.StatusOK, "Status: pending", "pending</a>")
+	older := member.get(t, pending).expect(t, http.StatusOK, "Status: pending", "pending</a>", page(last))
 	older = member.get(t, next(t, older)).expect(t, http.StatusOK)
 	member.get(t, next(t, older)).expect(t, http.StatusOK, page(first.ID)).without(t, page(settled.ID))
 }

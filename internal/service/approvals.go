@@ -361,19 +361,90 @@ func (s *approvalService) Approvals(ctx context.Context, caller *Caller, filter 
 const PageBytes = 1 << 20
 
 func (s *approvalService) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
-	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
-	if caller.Role == ledger.RoleAgent {
-		query.OpenedBy = &caller.Key
-	}
-	records, err := s.store.Approvals(ctx, query)
+	records, err := s.approvalRecords(ctx, caller, filter)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
 	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
 		return nil, err
 	}
 	return s.showApprovals(ctx, caller, org, records, filter)
+}
+
+// approvalRecords reads the approvals that the caller may see.
+func (s *approvalService) approvalRecords(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*store.ApprovalRecord, error) {
+	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
+	if caller.Role == ledger.RoleAgent {
+		query.OpenedBy = &caller.Key
+	}
+	records, err := s.store.Approvals(ctx, query)
+	return records, visible(err)
+}
+
+const (
+	// maxWaiting is the number of approvals of each open status that are considered for a list of the
+	// most urgent, and waitingPage how many of them are in memory at a time.
+	maxWaiting  = 1000
+	waitingPage = 200
+)
+
+// WaitingApprovals lists approvals that can still be decided, in the order of their expiry, as a bare
+// list with a glance (see ApprovalFilter). Those that fail authentication are marked and come first.
+//
+// The stores cannot sort by expiry, which is only in an approval's authenticated body. So the newest
+// maxWaiting of each open status are read and sorted here.
+func (s *approvalService) WaitingApprovals(ctx context.Context, caller *Caller, limit int) ([]*ApprovalView, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	var urgent []waitingApproval
+	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
+		filter := ApprovalFilter{Status: status, Limit: waitingPage}
+		for range maxWaiting / waitingPage {
+			page, err := s.approvalRecords(ctx, caller, filter)
+			if err != nil {
+				return nil, err
+			}
+			urgent = s.mostUrgent(urgent, page, limit)
+			if len(page) < waitingPage {
+				break
+			}
+			last := page[len(page)-1]
+			filter.Before = &store.ApprovalAt{RequestedAt: last.RequestedAt, ID: last.ID}
+		}
+	}
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]*store.ApprovalRecord, len(urgent))
+	for i, waiting := range urgent {
+		records[i] = waiting.record
+	}
+	return s.showApprovals(ctx, caller, org, records, ApprovalFilter{Bare: true, Glance: true})
+}
+
+type waitingApproval struct {
+	record  *store.ApprovalRecord
+	expires ledger.Time // 0 if the approval fails authentication
+}
+
+// mostUrgent adds the open approvals of a page to a list and keeps the first in the order of their
+// expiry, up to limit. It leaves out approvals whose expiry is not recorded yet.
+func (s *approvalService) mostUrgent(list []waitingApproval, page []*store.ApprovalRecord, limit int) []waitingApproval {
+	now := s.now()
+	for _, record := range page {
+		approval, err := s.store.ReadApproval(record)
+		switch {
+		case err != nil:
+			list = append(list, waitingApproval{record: record})
+		case approval.At(now).Open():
+			list = append(list, waitingApproval{record, approval.ExpiresAt})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b waitingApproval) int { return cmp.Compare(a.expires, b.expires) })
+	return slices.Clip(list[:min(len(list), limit)])
 }
 
 // showApprovals returns the views of stored approvals for a list. Those that fail

@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
 )
 
@@ -233,5 +236,38 @@ func TestLargePayloadsHideNothing(t *testing.T) {
 		if len(bare) != flood+1 || !seen || bare[0].Payload != nil {
 			t.Errorf("a list without payloads holds %d approvals, the first among them is %v, want %d and true", len(bare), seen, flood+1)
 		}
+	})
+}
+
+// The approvals that wait are listed in the order of their expiry, however many were requested later.
+// Those that have expired are left out before anything has recorded it, and an agent sees only its own.
+func TestWaitingApprovalsAreListedByExpiry(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		chain := func(hours int) ledger.ChainID {
+			opened := request(t, ledger.ParseChainRequest, fmt.Sprintf(`{"name":"short","policy_config":{"approval_timeout_hours":%d}}`, hours))
+			return must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.agent, opened, "")).ID
+		}
+		expect := func(caller *service.Caller, limit int, want ...ledger.ApprovalID) {
+			t.Helper()
+			var got []ledger.ApprovalID
+			for _, view := range must[[]*service.ApprovalView](t)(g.WaitingApprovals(t.Context(), caller, limit)) {
+				got = append(got, view.ID)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("listed (-want +got):\n%s", diff)
+			}
+		}
+		third, first := g.ask(chain(3)), g.ask(chain(1))
+		day := chain(24)
+		for range 210 { // more than are read at a time
+			g.ask(day)
+		}
+		second := g.ask(chain(2))
+		expect(g.who.member, 3, first, second, third)
+		other := servicetest.Authenticate(t, g.Service, newKey(t, g.Service, "acme", ledger.RoleAgent))
+		expect(other, 3)
+		g.clock.Set(time.UnixMilli(int64(g.view(first).ExpiresAt)))
+		expect(g.who.agent, 1, second)
 	})
 }
