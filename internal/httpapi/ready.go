@@ -169,7 +169,7 @@ const (
 )
 
 // surveyResult returns the result of the last survey, or runs a new one if it is stale. A result
-// with failed checks is not cached.
+// with checks that could not be made is not cached.
 func (a *API) surveyResult(ctx context.Context) surveyResult {
 	s := &a.survey
 	s.mu.Lock()
