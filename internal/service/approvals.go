@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -443,7 +444,9 @@ func (s *approvalService) mostUrgent(list []waitingApproval, page []*store.Appro
 			list = append(list, waitingApproval{record, approval.ExpiresAt})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b waitingApproval) int { return cmp.Compare(a.expires, b.expires) })
+	slices.SortFunc(list, func(a, b waitingApproval) int {
+		return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.record.RequestedAt, b.record.RequestedAt), bytes.Compare(a.record.ID.UUID[:], b.record.ID.UUID[:]))
+	})
 	return slices.Clip(list[:min(len(list), limit)])
 }
 
