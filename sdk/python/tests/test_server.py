@@ -89,6 +89,17 @@ def test_an_exception_marks_the_chain_as_failed(server: Server) -> None:
     assert chain.receipt["events_summary"][-1]["action_type"] == "chain_failure"
 
 
+@pytest.mark.parametrize("name", ["", " ", "\x01"])
+def test_an_exception_without_a_name_marks_the_chain_as_failed(server: Server, name: str) -> None:
+    """A class that a program makes may have a name that the service refuses. The chain is completed
+    under the name of the class that it derives from."""
+    server.config()
+    chain = countersign.Chain("nameless")
+    with pytest.raises(ValueError, match="no"), chain:
+        raise type(name, (ValueError,), {})("no")
+    assert server.get(f"/v1/chains/{chain.id}")["error"] == {"type": "ValueError", "message": "no"}
+
+
 def test_cancellation_does_not_leave_the_chain_open(server: Server) -> None:
     server.config()
     inside = asyncio.Event()

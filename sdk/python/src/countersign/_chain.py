@@ -390,7 +390,9 @@ class Chain:
             message = sanitizer.prose(str(error))[:2000]
         except Exception:
             message = ""
-        kind = name_of("error", type(error).__name__)
+        # A class that a program makes may have a blank name, which the service refuses.
+        names = (cls.__name__ for cls in type(error).__mro__)
+        kind = name_of("error", next(n for n in names if n.isprintable() and n.strip()))
         return {"outcome": "failed", "error": {"type": kind, "message": message}}
 
 
