@@ -321,9 +321,11 @@ def test_what_the_service_would_refuse_is_refused_here(
 
 
 def test_how_large_metadata_may_be_is_for_the_service_to_say(fake: FakeService) -> None:
+    """Both are sent as they were given, neither cut nor redacted, and the service refuses what is
+    too large. What it accepts is in the receipt."""
     configure(fake)
-    metadata = {"big": "x" * (64 << 10), "password": "hunter2"}
-    external = "x" * 5000 + " password=hunter2 "
+    metadata = {"big": "x" * (15 << 10), "password": "hunter2"}
+    external = "x" * 180 + " password=hunter2 "
     with countersign.Chain("full", metadata=metadata, external_chain_id=external) as chain:
         pass
     assert fake.chains[0]["metadata"] == metadata
@@ -331,3 +333,7 @@ def test_how_large_metadata_may_be_is_for_the_service_to_say(fake: FakeService) 
     assert chain.receipt is not None
     assert chain.receipt["metadata"] == metadata
     assert chain.receipt["external_chain_id"] == external
+    for larger in ({"metadata": metadata | {"more": "x" * 4000}}, {"external_chain_id": "x" * 201}):
+        with pytest.raises(countersign.APIError, match="the service answered 422"):
+            countersign.Chain("full", **larger).__enter__()
+        assert fake.calls[-1].body.items() >= larger.items()

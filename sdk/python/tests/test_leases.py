@@ -554,19 +554,14 @@ def test_an_approval_that_tells_of_a_pause_ends_the_lease(still: Still, through:
         session = chain._session
         assert session is not None
         assert local(chain)
-        approval_id = service._records._ask(
-            {
-                "id": "e1",
-                "chain_id": session.id,
-                "sequence": 1,
-                "agent_name": "clerk",
-                "action_type": "tool_call",
-                "action_name": "pay",
-                "payload": {},
-                "decision_reason": None,
-                "policy_name": None,
-            }
-        )
+        pay = {
+            "agent_name": "clerk",
+            "action_type": "tool_call",
+            "action_name": "pay",
+            "payload": {},
+        }
+        asked = {"policy_decision": "require_approval"}
+        approval_id = service._records.record(str(session.id), pay, asked)["approval_id"]
         service._records.decide_approval(approval_id, "approved", None)
         service._records.release = lambda approval: {  # type: ignore[method-assign]
             "policy_decision": "deny",

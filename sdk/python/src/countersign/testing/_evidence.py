@@ -38,8 +38,14 @@ class Evidence:
     def _time(self) -> str:
         raise NotImplementedError
 
+    def receipt(self, name: str) -> dict[str, Any] | None:
+        """Return the receipt with this id or number."""
+        return self.receipts.get(name) or next(
+            (r for r in self.receipts.values() if r["receipt_number"] == name), None
+        )
+
     def verification(self, kind: str, artifact_id: str) -> dict[str, Any] | None:
-        found = (self.receipts if kind == "receipt" else self.approvals).get(artifact_id)
+        found = self.receipt(artifact_id) if kind == "receipt" else self.approvals.get(artifact_id)
         if found is None:
             return None
         undecided = found.get("status") in ("pending", "escalated")
@@ -124,19 +130,20 @@ class Evidence:
             "verified_at": verdict["verified_at"],
         }
 
-    def issue(self, request: dict[str, Any], key: str | None) -> dict[str, Any] | None:
+    def issue(self, request: dict[str, Any], key: str | None) -> tuple[dict[str, Any] | None, bool]:
+        """Return the token, and whether it is new: the plaintext is shown once."""
         if self.verification(request["artifact_type"], request["artifact_id"]) is None:
-            return None
+            return None, False
         if key in self._issued:
-            token = self.tokens[self._issued[key]]
-            # The plaintext is shown once.
-            return {name: token[name] for name in token if name not in ("token", "public_path")}
+            return self.tokens[self._issued[key]], False
         token_id = self._id()
         if key is not None:
             self._issued[key] = token_id
         text = f"cvt_{int(token_id[-12:]):043d}"
         self.tokens[token_id] = token = {
             "token_id": token_id,
+            "id": token_id,
+            "organization_id": "default",
             "artifact_type": request["artifact_type"],
             "artifact_id": request["artifact_id"],
             "status": "active",
@@ -145,7 +152,7 @@ class Evidence:
             "token": text,
             "public_path": f"/public/v2/verify/{text}",
         }
-        return dict(token)
+        return token, True
 
     def revoke(self, token_id: str, reason: str | None) -> dict[str, Any] | None:
         token = self.tokens.get(token_id)

@@ -11,11 +11,24 @@ from urllib.parse import parse_qs, urlsplit
 
 from countersign.testing._keys import example_api_key
 from countersign.testing._records import RecordKeeper
+from countersign.testing._requests import (
+    Check,
+    check_action,
+    check_batch,
+    check_cancellation,
+    check_completion,
+    check_issue,
+    check_opening,
+    check_outcome,
+    check_revocation,
+    choice,
+)
 from countersign.testing._search import Search
 from countersign.testing._wire import (
     Answer,
     FakeTransport,
     Hold,
+    Invalid,
     LoopbackServer,
     RecordedCall,
     offline,
@@ -136,12 +149,29 @@ class FakeService:
         with self._lock:
             self.calls.append(call)
             path = urlsplit(call.path)
-            for method, pattern, name in _ROUTES:
+            query = {k: v[0] for k, v in parse_qs(path.query).items()}
+            for method, pattern, name, *check in _ROUTES:
                 if method == call.method and (found := re.fullmatch(pattern, path.path)):
-                    query = {k: v[0] for k, v in parse_qs(path.query).items()}
-                    handler: Callable[..., Answer | Hold] = getattr(self, name)
-                    return handler(call, *found.groups(), **query)
+                    return self._answer(call, name, found.groups(), query, *check)
             return _problem(404, "not_found")
+
+    def _answer(
+        self,
+        call: RecordedCall,
+        name: str,
+        ids: tuple[str, ...],
+        query: dict[str, str],
+        check: Check | None = None,
+    ) -> Answer | Hold:
+        handler: Callable[..., Answer | Hold] = getattr(self, name)
+        if check is not None and call.body is None and name not in _BODY_OPTIONAL:
+            return _problem(400, "invalid_json", "the request needs a JSON body")
+        try:
+            if check is not None and call.body is not None:
+                check("", call.body)
+            return handler(call, *ids, **query)
+        except Invalid as invalid:
+            return _problem(422, "invalid_request", str(invalid), errors=invalid.errors)
 
     def _open(self, call: RecordedCall) -> Answer:
         key = call.headers.get("idempotency-key")
@@ -154,9 +184,7 @@ class FakeService:
         return _found(chain and {**chain, **self._records.granted(chain)})
 
     def _list_chains(self, call: RecordedCall, **query: str) -> Answer:
-        if query.get("status") not in (None, *_CHAIN_STATUSES):
-            wanted = ", ".join(_CHAIN_STATUSES)
-            return _problem(422, "invalid_request", f"status must be one of {wanted}")
+        choice(*_CHAIN_STATUSES)("/status", query.get("status", "active"))
         found = [
             chain
             for chain in reversed(self._records.chains.values())
@@ -175,11 +203,9 @@ class FakeService:
         return self._searched(receipts, "generated_at", **query)
 
     def _list_approvals(self, call: RecordedCall, **query: str) -> Answer:
-        if query.get("status") not in (None, *_APPROVAL_STATUSES):
-            wanted = ", ".join(_APPROVAL_STATUSES)
-            return _problem(422, "invalid_request", f"status must be one of {wanted}")
+        choice(*_APPROVAL_STATUSES)("/status", query.get("status", "pending"))
         if "decision" in query:
-            return _problem(422, "invalid_request", "decision is not known here")
+            raise Invalid("/decision", "is not a known parameter")
         found = [
             self._shown(approval)
             for approval in reversed(self._records.approvals.values())
@@ -189,10 +215,7 @@ class FakeService:
 
     def _searched(self, records: list[dict[str, Any]], moment: str, **query: str) -> Answer:
         """Return a page of the chains, receipts or approvals that the query searches for."""
-        try:
-            search = Search(query)
-        except ValueError as error:
-            return _problem(422, "invalid_request", str(error))
+        search = Search(query)
         found = []
         for record in records:
             chain = self._records.chains[record.get("chain_id") or record["id"]]
@@ -207,22 +230,23 @@ class FakeService:
         return _page(found, **query)
 
     def _event(self, call: RecordedCall, chain_id: str) -> Answer:
-        if problem := self._unusable(chain_id):
+        if chain_id not in self._records.chains:
+            return _problem(404, "not_found")
+        if problem := self._refusal(chain_id, call.body):
             return problem
-        if self._conflicts(chain_id, call.body):
-            return _problem(409, "idempotency_conflict")
         script = self._script_for(chain_id, call.body)
         return Answer(200, self._records.record(chain_id, call.body, script))
 
     def _batch(self, call: RecordedCall, chain_id: str) -> Answer:
-        if problem := self._unusable(chain_id):
-            return problem
-        if any(self._conflicts(chain_id, event) for event in call.body["events"]):
-            return _problem(409, "idempotency_conflict")
-        results = [
-            self._records.record_decided(chain_id, event, self._script_for(chain_id, event))
-            for event in call.body["events"]
-        ]
+        if chain_id not in self._records.chains:
+            return _problem(404, "not_found")
+        results = []
+        for event in call.body["events"]:
+            if problem := self._refusal(chain_id, event):  # does not affect the others
+                results.append({"error": problem.body})
+            else:
+                script = self._script_for(chain_id, event)
+                results.append(self._records.record_decided(chain_id, event, script))
         granted = self._records.granted(self._records.chains[chain_id])
         return Answer(200, {"results": results, **granted})
 
@@ -230,9 +254,6 @@ class FakeService:
         event = next((e for e in self._records.events if e["id"] == event_id), None)
         if event is None or event["chain_id"] != chain_id:
             return _problem(404, "not_found")
-        if call.body["outcome"] not in _OUTCOMES:
-            wanted = ", ".join(_OUTCOMES)
-            return _problem(422, "invalid_request", f"outcome must be one of {wanted}")
         if code := self._records.report(event, call.body["outcome"], call.body.get("detail")):
             return _problem(409, code)
         outcome = _recorded(event)["outcome"]
@@ -241,13 +262,21 @@ class FakeService:
     def _complete(self, call: RecordedCall, chain_id: str) -> Answer:
         if chain_id not in self._records.chains:
             return _problem(404, "not_found")
-        return Answer(200, self._records.complete(chain_id, call.body or {}))
+        completed = self._records.complete(chain_id, call.body or {})
+        if completed is None:
+            return _problem(409, "chain_sealed", "the chain is sealed with another outcome")
+        return Answer(200, completed)
 
     def _receipt_of(self, call: RecordedCall, chain_id: str) -> Answer:
         chain = self._records.chains.get(chain_id, {})
         return _found(self._records.receipts.get(chain.get("receipt_id") or ""))
 
+    def _receipt(self, call: RecordedCall, name: str) -> Answer:
+        return _found(self._records.receipt(name))
+
     def _approval(self, call: RecordedCall, approval_id: str, wait: str = "0") -> Answer | Hold:
+        if not re.fullmatch(r"\d+(\.\d{1,3})?", wait) or float(wait) > _LONGEST_WAIT:
+            raise Invalid("/wait", f"must be a number of seconds from 0 to {_LONGEST_WAIT}")
         approval = self._records.approvals.get(approval_id)
         if approval is None:
             return _problem(404, "not_found")
@@ -268,11 +297,11 @@ class FakeService:
     def _shown(self, approval: dict[str, Any]) -> dict[str, Any]:
         still_open = approval["status"] in ("pending", "escalated")
         decision = None if still_open else self._records.release(approval)
-        return {**approval, "decision": decision, "act_number": self._records.act_number}
+        return {**approval, "decision": decision}
 
     def _verify(self, call: RecordedCall, receipt_id: str) -> Answer:
         receipt = self._records.receipts.get(receipt_id)
-        return _found(receipt and {"valid": True, **_only(receipt, _CHECKED)})
+        return _found(receipt and {"valid": True, "checked": "full", **_only(receipt, _CHECKED)})
 
     def _verify_v2(self, call: RecordedCall, kind: str, artifact_id: str) -> Answer:
         return _found(self._records.verification(kind.removesuffix("s"), artifact_id))
@@ -282,65 +311,80 @@ class FakeService:
 
     def _list_tokens(self, call: RecordedCall, **query: str) -> Answer:
         tokens = reversed(self._records.tokens.values())
-        return _page([_only(t, _LISTED) for t in tokens], **query)
+        return _page([_listed(t) for t in tokens], **query)
 
     def _create_token(self, call: RecordedCall) -> Answer:
         key = call.headers.get("idempotency-key")
         if key and self._records.is_other("token", key, call.body):
             return _problem(409, "idempotency_conflict")
-        token = self._records.issue(call.body, key)
-        return Answer(201, token) if token else _problem(404, "not_found")
+        token, is_new = self._records.issue(call.body, key)
+        return Answer(201, dict(token)) if token and is_new else _found(token and _listed(token))
 
     def _revoke_token(self, call: RecordedCall, token_id: str) -> Answer:
         token = self._records.revoke(token_id, (call.body or {}).get("reason"))
-        return _found(token and _only(token, _LISTED))
+        return _found(token and _listed(token))
 
-    def _unusable(self, chain_id: str) -> Answer | None:
-        chain = self._records.chains.get(chain_id)
-        if chain is None:
-            return _problem(404, "not_found")
-        return _problem(409, "chain_sealed") if chain["receipt_id"] else None
-
-    def _conflicts(self, chain_id: str, action: dict[str, Any]) -> bool:
+    def _refusal(self, chain_id: str, action: dict[str, Any]) -> Answer | None:
+        """Return why an action cannot be recorded. A repeated one is answered in any chain."""
         key = action.get("idempotency_key")
-        return bool(key) and self._records.is_other(chain_id, str(key), action)
+        if key and self._records.is_other(chain_id, key, action):
+            return _problem(409, "idempotency_conflict")
+        sealed = self._records.chains[chain_id]["receipt_id"] is not None
+        if sealed and not self._records.is_recorded(chain_id, action):
+            return _problem(409, "chain_sealed")
+        return None
 
     def _script_for(self, chain_id: str, action: dict[str, Any]) -> dict[str, Any]:
-        """Return the next script, unless the action has its decision already."""
+        """Return the next script, unless the action has its decision already or is none: a gap."""
         if not self._scripted or self._records.is_recorded(chain_id, action):
+            return {}
+        if action["action_type"] == "gap":
             return {}
         return self._scripted.popleft()
 
 
 _ID = r"([^/]+)"
-_ROUTES = (
-    ("POST", "/v1/chains", "_open"),
+_ROUTES: tuple[Any, ...] = (
+    ("POST", "/v1/chains", "_open", check_opening),
     ("GET", "/v1/chains", "_list_chains"),
     ("GET", f"/v1/chains/{_ID}", "_chain"),
     ("GET", f"/v1/chains/{_ID}/events", "_list_events"),
     ("GET", "/v1/receipts", "_list_receipts"),
-    ("POST", f"/v1/chains/{_ID}/events", "_event"),
-    ("POST", f"/v1/chains/{_ID}/events/batch", "_batch"),
-    ("POST", f"/v1/chains/{_ID}/events/{_ID}/outcome", "_outcome"),
-    ("POST", f"/v1/chains/{_ID}/complete", "_complete"),
+    ("POST", f"/v1/chains/{_ID}/events", "_event", check_action),
+    ("POST", f"/v1/chains/{_ID}/events/batch", "_batch", check_batch),
+    ("POST", f"/v1/chains/{_ID}/events/{_ID}/outcome", "_outcome", check_outcome),
+    ("POST", f"/v1/chains/{_ID}/complete", "_complete", check_completion),
     ("GET", f"/v1/chains/{_ID}/receipt", "_receipt_of"),
     ("GET", "/v1/approvals", "_list_approvals"),
     ("GET", f"/v1/approvals/{_ID}", "_approval"),
-    ("POST", f"/v1/approvals/{_ID}/cancel", "_cancel"),
+    ("POST", f"/v1/approvals/{_ID}/cancel", "_cancel", check_cancellation),
+    ("GET", f"/v1/receipts/{_ID}", "_receipt"),
     ("GET", f"/v1/receipts/{_ID}/verify", "_verify"),
     ("GET", f"/v1/verification/v2/(approvals|receipts)/{_ID}", "_verify_v2"),
     ("GET", f"/public/v2/verify/{_ID}", "_verify_token"),
     ("GET", "/v1/public-verification-tokens", "_list_tokens"),
-    ("POST", "/v1/public-verification-tokens", "_create_token"),
-    ("POST", f"/v1/public-verification-tokens/{_ID}/revoke", "_revoke_token"),
+    ("POST", "/v1/public-verification-tokens", "_create_token", check_issue),
+    ("POST", f"/v1/public-verification-tokens/{_ID}/revoke", "_revoke_token", check_revocation),
 )
-_OUTCOMES = ("succeeded", "failed", "unknown")
+_BODY_OPTIONAL = ("_cancel", "_complete", "_revoke_token")
+_LONGEST_WAIT = 60  # seconds
 _FILTERS = ("status", "environment", "external_chain_id")
 _CHAIN_STATUSES = ("active", "auto_paused", "completed", "failed")
 _APPROVAL_STATUSES = ("pending", "escalated", "approved", "denied", "timed_out", "cancelled")
+_NOT_LISTED = (
+    "event_id",
+    "fast_path",
+    "found",
+    "lease_id",
+    "outcome_detail",
+    "outcome_recorded_at",
+    "violation",
+)
 _CHECKED = ("receipt_number", "chain_id", "generated_at")
 _LISTED = (
     "token_id",
+    "id",
+    "organization_id",
     "artifact_type",
     "artifact_id",
     "status",
@@ -354,8 +398,10 @@ _LISTED = (
 
 def _page(records: list[dict[str, Any]], limit: str = "50", cursor: str = "0", **_: str) -> Answer:
     """Return the page at the cursor, which is an index."""
-    if not (cursor.isdecimal() and limit.isdecimal() and 1 <= int(limit) <= 200):
-        return _problem(422, "invalid_request", "limit must be from 1 to 200, and cursor a cursor")
+    if not (limit.isdecimal() and 1 <= int(limit) <= 200):
+        raise Invalid("/limit", "must be an integer from 1 to 200")
+    if not cursor.isdecimal():
+        raise Invalid("/cursor", "is not a next_cursor of this list")
     begin, end = int(cursor), int(cursor) + int(limit)
     following = str(end) if end < len(records) else None
     return Answer(200, {"data": records[begin:end], "next_cursor": following})
@@ -363,23 +409,28 @@ def _page(records: list[dict[str, Any]], limit: str = "50", cursor: str = "0", *
 
 def _recorded(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event as it is read: with its outcome as an object."""
-    if "outcome" not in event:
-        return event
-    outcome = {
-        "outcome": event["outcome"],
-        "detail": event["outcome_detail"],
-        "recorded_at": event["outcome_recorded_at"],
-    }
-    return {**event, "outcome": outcome}
+    shown = {name: value for name, value in event.items() if name not in _NOT_LISTED}
+    if "outcome" in event:
+        shown["outcome"] = {
+            "outcome": event["outcome"],
+            "detail": event["outcome_detail"],
+            "recorded_at": event["outcome_recorded_at"],
+        }
+    return shown
 
 
 def _found(body: Any) -> Answer:
     return Answer(200, body) if body else _problem(404, "not_found")
 
 
-def _problem(status: int, code: str, detail: str = "") -> Answer:
-    body = {"type": "about:blank", "title": code, "status": status, "code": code}
-    return Answer(status, {**body, "detail": detail or code})
+def _problem(status: int, code: str, detail: str = "", **more: Any) -> Answer:
+    title = code.replace("_", " ").capitalize()
+    body = {"type": f"/docs#{code}", "title": title, "status": status, "code": code}
+    return Answer(status, {**body, "detail": detail or code, "request_id": "req_0", **more})
+
+
+def _listed(token: dict[str, Any]) -> dict[str, Any]:
+    return _only(token, _LISTED)
 
 
 def _only(record: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

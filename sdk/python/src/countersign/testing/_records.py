@@ -7,12 +7,14 @@ import hashlib
 import itertools
 import json
 from concurrent.futures import Future
+from copy import deepcopy
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from countersign._limits import within
 from countersign._safe import SAFE_VERBS
 from countersign.testing._evidence import Evidence
+from countersign.testing._facts import count, facts_of, no_metrics
 
 __all__ = ["RecordKeeper"]
 
@@ -25,16 +27,24 @@ _STATUS = {
     "require_approval": "awaiting_approval",
     "deny": "denied",
 }
-_METRICS = {
-    "financial_exposure_usd": 0,
-    "external_communications_count": 0,
-    "records_modified_count": 0,
-    "external_domains_contacted": [],
-    "estimated_cost_usd": 0,
-    "unpriced_calls_count": 0,
-}
 _SUMMARIZED = ("agent_name", "action_type", "action_name", "policy_decision")
 _SEALED = ("agent_name", "action_name", "status", "requested_at", "decided_at")
+_ASKED_ABOUT = (
+    "chain_id",
+    "sequence",
+    "agent_name",
+    "action_type",
+    "action_name",
+    "amount_usd",
+    "payload",
+    "payload_sha256",
+    "redactions_sha256",
+    "policy_name",
+    "policy_version",
+    "matched_rules",
+)
+_RELEASED = ("event_id", "chain_id", "sequence", "policy_name", "matched_rules")
+_REVIEWER = {"key_id": "00000000-0000-4000-8000-000000000000", "name": "reviewer"}
 _NUMBERS = (
     "approval_timeout_hours",
     "cumulative_financial_threshold_usd",
@@ -50,9 +60,11 @@ _LIMITS: dict[str, Any] = {
     "high_risk_agents": [],
 }
 _DECISION: dict[str, Any] = {
+    "policy_decision": "allow",
     "decision_reason": "",
     "decision_source": "backend_evaluation",
     "policy_name": None,
+    "kill_switch_active": False,
     "pause_reason": None,
     "remediation": None,
     "docs_url": None,
@@ -62,6 +74,15 @@ _DECISION: dict[str, Any] = {
     "auto_paused": False,
     "policy_version": _POLICY_VERSION,
 }
+_GAP: dict[str, Any] = {
+    "policy_decision": "allow_with_flag",
+    "decision_reason": "the client dropped events while it could not reach the service",
+    "policy_name": "dropped_events",
+    "remediation": "Find out why the service could not be reached, and raise the client's "
+    "offline_buffer_max_events if it may happen again.",
+    "docs_url": "docs/rules.md#dropped_events",
+}
+_UNSENT = dict.fromkeys(("executed_at", "idempotency_key", "metadata", "parent_agent_name"))
 
 
 class RecordKeeper(Evidence):
@@ -102,7 +123,7 @@ class RecordKeeper(Evidence):
         lease = None
         if self.fast_path and self.kill_switch is None and chain["status"] == "active":
             lease = {"id": f"lease-{next(self._leases)}", **self.lease_terms}
-        return {"act_number": self.act_number, "fast_path_lease": lease}
+        return {"act_number": self.act_number, "fast_path_lease": lease, "continued_by": None}
 
     def _id(self) -> str:
         return f"00000000-0000-4000-8000-{next(self._count):012d}"
@@ -117,20 +138,26 @@ class RecordKeeper(Evidence):
         earlier = self._answers.get(("open", key or ""))
         if earlier is not None:
             return self._opened(earlier)
+        opened = self._time()
         chain = {
             "id": self._id(),
             "name": request.get("name") or request["external_chain_id"],
             "external_chain_id": request.get("external_chain_id"),
             "metadata": request.get("metadata"),
-            "environment": request.get("environment", "production"),
+            "environment": request.get("environment") or "production",
             "status": "active",
-            "started_at": self._time(),
+            "pause_reason": None,
+            "started_at": opened,
             "completed_at": None,
+            "created_at": opened,
+            "updated_at": opened,
             "total_actions": 0,
             "agents_involved": [],
-            "cumulative_metrics": _METRICS,
+            "cumulative_metrics": no_metrics(),
             "policy_version": _POLICY_VERSION,
             "receipt_id": None,
+            "continues": None,
+            "continued_by": None,
             "fail_modes": _FAIL_MODES,
             "fast_path": self.fast_path,
             "effective_limits": self._tightest(request.get("policy_config") or {}),
@@ -180,20 +207,33 @@ class RecordKeeper(Evidence):
 
     def _now_of(self, decision: dict[str, Any]) -> dict[str, Any]:
         """Return a recorded decision as it is answered now."""
+        chain = self.chains[decision["chain_id"]]
+        decision = {**decision, "cumulative_metrics": chain["cumulative_metrics"]}
         approval = self.approvals.get(decision["approval_id"] or "")
         if approval is not None and approval["status"] not in ("pending", "escalated"):
             decision = {**decision, **self.release(approval)}
-        if self.kill_switch is None or decision["policy_decision"] == "deny":
-            return decision
-        return {**decision, **self._stop_decision()}
+        return self._halted(decision)
 
-    def _stop_decision(self) -> dict[str, Any]:
-        return {
+    def _halted(self, decision: dict[str, Any]) -> dict[str, Any]:
+        """Return a decision as it is while the kill switch is active: a denial."""
+        if self.kill_switch is None:
+            return decision
+        if decision["policy_decision"] != "deny":
+            stop = self._stop()
+            rules = [*stop["matched_rules"], *decision["matched_rules"]]
+            decision = {**decision, **stop, "status": "denied", "matched_rules": rules}
+        return {**decision, "kill_switch_active": True, "pause_reason": self.kill_switch}
+
+    def _stop(self) -> dict[str, Any]:
+        """Return the decision of the kill switch's rule."""
+        stop = {
             "policy_decision": "deny",
-            "kill_switch_active": True,
-            "pause_reason": self.kill_switch,
-            "status": "denied",
+            "decision_reason": f"the organization's kill switch is active: {self.kill_switch}",
+            "policy_name": "kill_switch",
+            "remediation": "Wait until an admin deactivates the kill switch.",
+            "docs_url": "docs/rules.md#kill_switch",
         }
+        return {**stop, "matched_rules": _matched(stop)}
 
     def release(self, approval: dict[str, Any]) -> dict[str, Any]:
         """Return the current decision of an approval that is no longer pending."""
@@ -214,42 +254,53 @@ class RecordKeeper(Evidence):
         if comment:
             reason += f": {comment}"
         allowed = status == "approved"
-        decision = {
-            "policy_decision": "allow" if allowed else "deny",
-            "decision_reason": reason,
-            "decision_source": "human_approval",
-            "policy_name": approval["policy_name"],
-            "kill_switch_active": False,
-            "pause_reason": None,
-            "remediation": remediation,
-            "docs_url": None,
-            "status": "allowed" if allowed else "denied",
-        }
-        return decision if self.kill_switch is None else {**decision, **self._stop_decision()}
+        return self._halted(
+            {
+                **_DECISION,
+                **{name: approval[name] for name in _RELEASED},
+                "approval_id": approval["id"],
+                "policy_decision": "allow" if allowed else "deny",
+                "decision_reason": reason,
+                "decision_source": "human_approval",
+                "remediation": remediation,
+                "status": "allowed" if allowed else "denied",
+            }
+        )
 
     def _record(
         self, chain: dict[str, Any], action: dict[str, Any], script: dict[str, Any]
     ) -> dict[str, Any]:
         chain_id = chain["id"]
-        if action["action_type"] != "gap":  # a gap is not an action and has no agent
+        is_gap = action["action_type"] == "gap"  # which is not an action and has no agent
+        if not is_gap:
             chain["total_actions"] += 1
             if action["agent_name"] not in chain["agents_involved"]:
                 chain["agents_involved"].append(action["agent_name"])
-        decision = {"policy_decision": "allow", "kill_switch_active": False, **_DECISION, **script}
-        decided_by_client = action.get("decision_source") is not None
-        if self.kill_switch is not None and not decided_by_client:
-            decision.update(self._stop_decision())
+        decision = {**_DECISION, **script}
+        decision.setdefault("matched_rules", _matched(decision))
+        if action.get("decision_source") is None:
+            decision = self._halted(decision)
         decision.update(
             event_id=self._id(),
             chain_id=chain_id,
             sequence=1 + sum(e["chain_id"] == chain_id for e in self.events),
             approval_id=None,
             status=_STATUS[decision["policy_decision"]],
-            cumulative_metrics=_METRICS,
+            fast_path=self.fast_path,
         )
-        event = {**action, **decision, "id": decision["event_id"], "recorded_at": self._time()}
+        chain["updated_at"] = self._time()
+        event = {
+            **_UNSENT,
+            **action,
+            **facts_of(action),
+            **decision,
+            "id": decision["event_id"],
+            "recorded_at": chain["updated_at"],
+        }
         if decision["policy_decision"] == "require_approval":
             decision["approval_id"] = event["approval_id"] = self._ask(event)
+        elif decision["policy_decision"] != "deny" and not is_gap:
+            count(chain["cumulative_metrics"], event)
         self.events.append(event)
         return decision
 
@@ -258,24 +309,29 @@ class RecordKeeper(Evidence):
     ) -> dict[str, Any]:
         """Record an event that the client decided. A script says what the service would have
         decided; a decision under a lease is never a violation."""
-        stricter = script.get("policy_decision", "allow")
-        if self.kill_switch is not None:
-            stricter = "deny"
+        rule = script if self.kill_switch is None else self._stop()
+        stricter = rule.get("policy_decision", "allow")
         violated = stricter != "allow" and event.get("lease_id") is None
         found = {
-            **script,
-            "policy_decision": "allow_with_flag" if violated else event["policy_decision"],
-            "decision_source": event["decision_source"],
+            **rule,
+            "matched_rules": _matched({**_DECISION, **rule}),
+            "policy_decision": "allow_with_flag" if violated else "allow",
             "shadow_decision": stricter if violated else None,
-            "violation": violated,
         }
+        if event["action_type"] == "gap":
+            found, violated = {**_GAP, "matched_rules": _matched(_GAP)}, False
+        stopped = {
+            "kill_switch_active": self.kill_switch is not None,
+            "pause_reason": self.kill_switch,
+        }
+        found.update(stopped, decision_source=event["decision_source"], violation=violated)
         key = (chain_id, event["idempotency_key"])
         if key not in self._answers:
             self._answers[key] = self._record(self.chains[chain_id], event, found)
-        told: dict[str, Any] = {"kill_switch_active": self.kill_switch is not None}
-        if self.kill_switch is not None:
-            told["pause_reason"] = self.kill_switch
-        return {**self._answers[key], **told}
+        answer = {**self._answers[key]}
+        # A copy, because later events of the batch are counted before it is answered.
+        answer["cumulative_metrics"] = deepcopy(self.chains[chain_id]["cumulative_metrics"])
+        return {**answer, **stopped}
 
     def report(self, event: dict[str, Any], outcome: str, detail: str | None) -> str | None:
         """Record the outcome of an event. Returns the code of the error, if it is refused: an
@@ -293,20 +349,24 @@ class RecordKeeper(Evidence):
         event.update(outcome=outcome, outcome_detail=detail, outcome_recorded_at=self._time())
         return None
 
-    def complete(self, chain_id: str, completion: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, chain_id: str, completion: dict[str, Any]) -> dict[str, Any] | None:
+        """Seal a chain. Returns None if it was sealed with another outcome."""
         chain = self.chains[chain_id]
+        outcome = completion.get("outcome") or "completed"
         if chain["receipt_id"] is None:
             for approval in self.approvals.values():
                 if approval["chain_id"] == chain_id:
                     self.decide_approval(approval["id"], "cancelled", None)
-            chain["status"] = completion.get("outcome", "completed")
+            chain["status"] = outcome
             chain["error"] = completion.get("error")
-            chain["completed_at"] = self._time()
+            chain["completed_at"] = chain["updated_at"] = self._time()
             receipt = self._seal(chain)
             chain["receipt_id"] = receipt["receipt_id"]
             chain["effective_limits"] = None
             self.receipts[receipt["receipt_id"]] = receipt
-        return {**chain, "receipt": self.receipts[chain["receipt_id"]]}
+        if chain["status"] != outcome:
+            return None
+        return {**chain, **self.granted(chain), "receipt": self.receipts[chain["receipt_id"]]}
 
     def _seal(self, chain: dict[str, Any]) -> dict[str, Any]:
         last = next(reversed(self.receipts.values()), None)
@@ -325,7 +385,7 @@ class RecordKeeper(Evidence):
             "generated_at": chain["completed_at"],
             "agents_involved": list(chain["agents_involved"]),
             "total_actions": chain["total_actions"],
-            "cumulative_metrics": _METRICS,
+            "cumulative_metrics": chain["cumulative_metrics"],
             "approvals": [
                 {name: approval[name] for name in _SEALED}
                 | {"approval_id": approval["id"], "approval_hash": "sha256:" + _digest(approval)}
@@ -333,6 +393,9 @@ class RecordKeeper(Evidence):
                 if approval["chain_id"] == chain["id"]
             ],
             "events_summary": self._summarize(chain),
+            "events_digest": "sha256:"
+            + _digest([e for e in self.events if e["chain_id"] == chain["id"]]),
+            "key_id": "mk_000000000000",
             "metadata": chain["metadata"],
             "policy_version": _POLICY_VERSION,
             "previous_receipt_hash": None if last is None else "sha256:" + _digest(last),
@@ -368,38 +431,66 @@ class RecordKeeper(Evidence):
     def _ask(self, event: dict[str, Any]) -> str:
         approval_id = self._id()
         requested = self._time()
+        hours = self.chains[event["chain_id"]]["effective_limits"]["approval_timeout_hours"]
+        redactions = event.get("redactions")
         self.decided[approval_id] = Future()
         self.approvals[approval_id] = {
+            **{name: event[name] for name in _ASKED_ABOUT},
             "id": approval_id,
-            "chain_id": event["chain_id"],
             "event_id": event["id"],
-            "sequence": event["sequence"],
-            "agent_name": event["agent_name"],
-            "action_type": event["action_type"],
-            "action_name": event["action_name"],
-            "payload": event["payload"],
+            "redactions": redactions,
+            "unbound": [p for p, digest in (redactions or {}).items() if digest is None],
             "reason": event["decision_reason"],
-            "policy_name": event["policy_name"],
+            "approvers": [],
+            "two_person": False,
+            "votes": 0,
             "status": "pending",
             "requested_at": requested,
-            "escalates_at": _written(self._now + timedelta(hours=12)),
-            "expires_at": _written(self._now + timedelta(hours=24)),
+            "escalates_at": _written(self._now + timedelta(hours=hours / 2)),
+            "expires_at": _written(self._now + timedelta(hours=hours)),
             "escalated_at": None,
             "decided_at": None,
             "comment": None,
+            "decision_notes": None,
+            "denied_by": None,
+            "reviewer": None,
+            "fallback_approvers": [],  # only an organization's own
+            "voters": [],
         }
         return approval_id
 
     def decide_approval(self, approval_id: str, status: str, comment: str | None) -> None:
         approval = self.approvals[approval_id]
-        if approval["status"] in ("pending", "escalated"):
-            approval.update(status=status, comment=comment, decided_at=self._time())
-            self.decided[approval_id].set_result(None)
+        if approval["status"] not in ("pending", "escalated"):
+            return
+        approval.update(
+            status=status, comment=comment, decision_notes=comment, decided_at=self._time()
+        )
+        if status in ("approved", "denied"):
+            approval["reviewer"] = _REVIEWER
+        if status == "approved":
+            event = next(e for e in self.events if e["id"] == approval["event_id"])
+            count(self.chains[approval["chain_id"]]["cumulative_metrics"], event)
+        self.decided[approval_id].set_result(None)
+
+
+def _matched(decision: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the list of matched rules with the one that a decision names, if it names one."""
+    if decision.get("policy_name") is None:
+        return []
+    return [
+        {
+            "decision": decision["policy_decision"],
+            "name": decision["policy_name"],
+            "reason": decision["decision_reason"],
+            "shadow": False,
+        }
+    ]
 
 
 def _written(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _digest(record: dict[str, Any]) -> str:
+def _digest(record: Any) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from countersign._canonical import canonical
+from countersign.testing._wire import Invalid
 
-__all__ = ["Search"]
+__all__ = ["Search", "moment"]
 
 _DECISIONS = ("allow", "allow_with_flag", "require_approval", "deny")
 _ASPECTS = ("agent_name", "action_type", "action_name")
@@ -17,12 +18,12 @@ _MARKERS = ("gap", "late_outcome")  # recorded among the actions, but no actions
 
 
 class Search:
-    """The conditions in a list's query. One that the service refuses is a ``ValueError``."""
+    """The conditions in a list's query. One that the service refuses raises ``Invalid``."""
 
     def __init__(self, query: Mapping[str, str]) -> None:
         self._words = _words(query.get("name", ""))
-        self._since = _moment(query.get("since"))
-        self._until = _moment(query.get("until"), end=True)
+        self._since = _limit("since", query)
+        self._until = _limit("until", query, end=True)
         self._metadata = {
             name.removeprefix("metadata[").removesuffix("]"): value
             for name, value in query.items()
@@ -35,17 +36,17 @@ class Search:
                 {**aspect, "policy_decision": decision} for aspect in self._aspects or [{}]
             ]
         if "name" in query and not self._words:
-            raise ValueError("name must hold a letter or a digit")
+            raise Invalid("/name", "must hold a letter or a digit")
         if decision not in (None, *_DECISIONS):
-            raise ValueError(f"decision must be one of {', '.join(_DECISIONS)}")
+            raise Invalid("/decision", f"must be one of {', '.join(_DECISIONS)}")
         if self._since and self._until and self._since >= self._until:
-            raise ValueError("until must be later than since")
+            raise Invalid("/until", "must be later than since")
 
     def matches(
-        self, chain: Mapping[str, Any], events: Iterable[Mapping[str, Any]], moment: str
+        self, chain: Mapping[str, Any], events: Iterable[Mapping[str, Any]], listed_at: str
     ) -> bool:
         """Whether a chain with these events, listed under this time, meets all conditions."""
-        at = _moment(moment)
+        at = moment(listed_at)
         actions = [e for e in events if e["action_type"] not in _MARKERS]
         return (
             self._words <= _words(chain["name"])
@@ -76,13 +77,20 @@ def _scalars(metadata: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _moment(text: str | None, *, end: bool = False) -> datetime | None:
-    """Parse a timestamp, or a date in UTC: its beginning, or its end."""
-    if text is None:
+def _limit(name: str, query: Mapping[str, str], *, end: bool = False) -> datetime | None:
+    found = moment(query[name], end=end) if name in query else None
+    if name in query and found is None:
+        raise Invalid(f"/{name}", "must be a date like 2026-11-01, or an RFC 3339 timestamp")
+    return found
+
+
+def moment(text: str, *, end: bool = False) -> datetime | None:
+    """Parse a timestamp, or a date in UTC: its beginning, or its end. Returns None for another
+    text."""
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
         return None
-    at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     if len(text) == len("2026-11-01"):
         return at.replace(tzinfo=timezone.utc) + timedelta(days=end)
-    if at.tzinfo is None:
-        raise ValueError("a timestamp must have a time zone")
-    return at
+    return at if at.tzinfo else None

@@ -15,7 +15,15 @@ import httpx
 
 from countersign._steps import until
 
-__all__ = ["Answer", "FakeTransport", "Hold", "LoopbackServer", "RecordedCall", "offline"]
+__all__ = [
+    "Answer",
+    "FakeTransport",
+    "Hold",
+    "Invalid",
+    "LoopbackServer",
+    "RecordedCall",
+    "offline",
+]
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,14 @@ class Hold:
     until: Future[None]
     seconds: float
     then: Callable[[], Answer]
+
+
+class Invalid(Exception):
+    """The service refuses a member of a request's body or a parameter of its query."""
+
+    def __init__(self, pointer: str, detail: str) -> None:
+        super().__init__(f"{pointer} {detail}")
+        self.errors = [{"pointer": pointer, "detail": detail}]
 
 
 Handle = Callable[[RecordedCall], "Answer | Hold"]
