@@ -28,8 +28,8 @@ const (
 	ExitInconclusive = 2
 )
 
-// ExitError ends the program with a certain exit status. If Err is nil, nothing is
-// printed: the command has already printed its result.
+// ExitError ends the program with a certain exit status. If Err is nil, it has no text: the command has
+// already printed its result.
 type ExitError struct {
 	Code int
 	Err  error
@@ -37,7 +37,7 @@ type ExitError struct {
 
 func (e *ExitError) Error() string {
 	if e.Err == nil {
-		return fmt.Sprintf("exit status %d", e.Code)
+		return ""
 	}
 	return e.Err.Error()
 }
@@ -74,10 +74,11 @@ func Report(w io.Writer, err error) int {
 	code := ExitFailed
 	var exit *ExitError
 	if errors.As(err, &exit) {
-		code, err = exit.Code, exit.Err
+		code = exit.Code
 	}
-	if err != nil {
-		fmt.Fprintln(w, "countersign:", observe.Mask(err.Error()))
+	// All of it: what a command could not print or close may be joined to its own error.
+	if text := strings.TrimSpace(err.Error()); text != "" {
+		fmt.Fprintln(w, "countersign:", observe.Mask(text))
 	}
 	return code
 }
