@@ -185,16 +185,14 @@ func (s *Storage) OpenForReading(p *Process) (*Opened, error) {
 
 // OpenWithKeys opens an existing store with its keys. The error for a missing key file
 // says what cannot be done without it, which is loss.
-func (s *Storage) OpenWithKeys(p *Process, loss string) (*Opened, error) {
+func (s *Storage) OpenWithKeys(p *Process, loss string) (o *Opened, err error) {
+	defer func() { err = Inconclusive(err) }()
 	db, err := s.OpenStore(p)
 	if err != nil {
 		return nil, err
 	}
-	o := &Opened{Store: db}
-	if o.Ring, err = keyring.Open(s.KeyFile()); err != nil {
-		if errors.Is(err, keyring.ErrNotFound) {
-			err = fmt.Errorf("%w: %s; name it with --keys", err, loss)
-		}
+	o = &Opened{Store: db}
+	if o.Ring, err = s.OpenKeys(loss); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
 	headsErr := s.openMemory(o)
@@ -210,10 +208,10 @@ func (s *Storage) OpenWithKeys(p *Process, loss string) (*Opened, error) {
 
 // OpenUnwatched starts the service on a restored store without the heads file and the marks
 // of the logs, which are about the previous database. It closes db if it fails.
-func (s *Storage) OpenUnwatched(p *Process, db Database) (*Opened, error) {
-	o := &Opened{Store: db}
-	var err error
-	if o.Ring, err = keyring.Open(s.KeyFile()); err != nil {
+func (s *Storage) OpenUnwatched(p *Process, db Database) (o *Opened, err error) {
+	defer func() { err = Inconclusive(err) }()
+	o = &Opened{Store: db}
+	if o.Ring, err = s.OpenKeys("nothing can be verified without it"); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
 	s.start(o, service.Config{})
@@ -230,7 +228,7 @@ func (s *Storage) OpenUnwatched(p *Process, db Database) (*Opened, error) {
 // the logs where they were last signed.
 func (s *Storage) WatchLogs(o *Opened) (err error) {
 	if o.marks, err = keyring.OpenLogMarks(keyring.LogMarksFile(s.HeadsFile()), o.Ring); err != nil {
-		return err
+		return Inconclusive(err)
 	}
 	o.Service.Close()
 	s.start(o, service.Config{})

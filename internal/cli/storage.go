@@ -117,13 +117,14 @@ func (s *Storage) CheckExists() error {
 	return nil
 }
 
-// OpenStore opens an existing store with the schema of this program.
-func (s *Storage) OpenStore(p *Process) (Database, error) {
+// OpenStore opens an existing store with the schema of this program. Like everything here that opens
+// what must exist, it marks its errors as inconclusive, so that all commands exit with the same status.
+func (s *Storage) OpenStore(p *Process) (db Database, err error) {
+	defer func() { err = Inconclusive(err) }()
 	if err := s.CheckExists(); err != nil {
 		return nil, err
 	}
-	db, err := s.Open(p)
-	if err != nil {
+	if db, err = s.Open(p); err != nil {
 		return nil, err
 	}
 	current, latest, err := db.SchemaVersion(p.Ctx)
@@ -189,15 +190,23 @@ func (s *Storage) makeRing(ctx context.Context, db store.Store) (ring *keyring.R
 	return ring, err == nil, err
 }
 
+// OpenKeys opens the key file. The error for a missing one says what cannot be done without it, which is
+// loss.
+func (s *Storage) OpenKeys(loss string) (*keyring.Ring, error) {
+	ring, err := keyring.Open(s.KeyFile())
+	if errors.Is(err, keyring.ErrNotFound) {
+		err = fmt.Errorf("%w: %s; name it with --keys", err, loss)
+	}
+	return ring, Inconclusive(err)
+}
+
 // OpenHeads reads the heads file and the keys that it is authenticated with. It
 // needs no database.
 func (s *Storage) OpenHeads() (*keyring.Heads, error) {
-	ring, err := keyring.Open(s.KeyFile())
-	if errors.Is(err, keyring.ErrNotFound) {
-		err = fmt.Errorf("%w: the heads file cannot be read without it; name it with --keys", err)
-	}
+	ring, err := s.OpenKeys("the heads file cannot be read without it")
 	if err != nil {
 		return nil, err
 	}
-	return s.openHeads(ring)
+	heads, err := s.openHeads(ring)
+	return heads, Inconclusive(err)
 }

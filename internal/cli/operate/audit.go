@@ -43,7 +43,7 @@ type auditLine struct {
 func (c *AuditCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	orgs, missing, err := c.scope(p, o)

@@ -27,7 +27,7 @@ func (c *BackupCommand) Run(p *cli.Process) (err error) {
 	}
 	db, err := c.OpenStore(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	err = db.Backup(p.Ctx, c.File)

@@ -51,7 +51,7 @@ type headAnswer struct {
 func (c *headsShowCommand) Run(p *cli.Process) error {
 	heads, err := c.OpenHeads()
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	answer := HeadsAnswer{File: c.HeadsFile(), Organizations: []headAnswer{}}
 	if ledger := heads.Ledger(); ledger != uuid.Nil {
@@ -96,7 +96,7 @@ func (c *headsExportCommand) Run(p *cli.Process) error {
 	}
 	heads, err := c.OpenHeads()
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	if heads.Blank() {
 		return cli.Inconclusive(errBlank)
@@ -145,7 +145,7 @@ func (c *headsImportCommand) Run(p *cli.Process) (err error) {
 	}
 	o, err := c.OpenForRecovery(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	watched, seen, err := o.Heads.Parse(body)

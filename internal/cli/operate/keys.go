@@ -118,7 +118,7 @@ type keysListCommand struct {
 func (c *keysListCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	keys, err := o.Operator().Keys(p.Ctx, c.Org)

@@ -37,7 +37,7 @@ func (c *LegacyUseCommand) Run(p *cli.Process) (err error) {
 	}
 	o, err := c.OpenWithoutKeys(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	uses, err := o.Operator().LegacyUse(p.Ctx, c.Org, c.Days)

@@ -50,7 +50,7 @@ func logKeyLineOf(key keyring.LogKey, vkey string) LogKeyLine {
 func (c *logVkeyCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	origin, keys, err := o.Operator().LogVerifierKeys(p.Ctx, c.Org)
@@ -84,9 +84,9 @@ type logKeysCommand struct {
 
 // Run lists the log keys of the key file.
 func (c *logKeysCommand) Run(p *cli.Process) error {
-	ring, err := keyring.Open(c.KeyFile())
+	ring, err := c.OpenKeys("it holds the keys of the logs")
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	var lines []LogKeyLine
 	var rows [][]string
@@ -109,6 +109,9 @@ type logRevokeKeyCommand struct {
 
 // Run revokes a key.
 func (c *logRevokeKeyCommand) Run(p *cli.Process) error {
+	if _, err := c.OpenKeys("it holds the keys of the logs"); err != nil {
+		return err
+	}
 	ring, err := keyring.RevokeLogKey(c.KeyFile(), c.ID, time.Now())
 	if errors.Is(err, keyring.ErrUnknownKey) {
 		return cli.Inconclusive(err)

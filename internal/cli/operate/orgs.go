@@ -81,7 +81,7 @@ type orgsListCommand struct {
 func (c *orgsListCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenWithoutKeys(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	orgs, err := o.Operator().Organizations(p.Ctx)

@@ -55,7 +55,7 @@ func (c *RestoreCommand) Run(p *cli.Process) error {
 	}
 	heads, err := c.OpenHeads() // first, because a backup is useless without the keys
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	release, err := c.alone(p)
 	if err != nil {
@@ -131,16 +131,13 @@ func (c *RestoreCommand) alone(p *cli.Process) (release func(), err error) {
 
 // inPlace handles a database that another tool has restored.
 func (c *RestoreCommand) inPlace(p *cli.Process, heads *keyring.Heads, answer *RestoreAnswer) (err error) {
-	if err := c.CheckExists(); err != nil {
-		return cli.Inconclusive(err)
-	}
 	db, err := c.OpenStore(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	o, err := c.OpenUnwatched(p, db)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	if err := c.audit(p, o); err != nil {
@@ -268,7 +265,7 @@ func (c *RestoreCommand) prepare(p *cli.Process, path string, heads *keyring.Hea
 	}
 	o, err := c.OpenUnwatched(p, db)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	if err = c.audit(p, o); err == nil {
 		err = c.restore(p, o, heads, answer)
@@ -281,7 +278,7 @@ func (c *RestoreCommand) prepare(p *cli.Process, path string, heads *keyring.Hea
 // audit, a log that began after the backup was made would be one that was deleted from it.
 func (c *RestoreCommand) restore(p *cli.Process, o *cli.Opened, heads *keyring.Heads, answer *RestoreAnswer) error {
 	if err := c.WatchLogs(o); err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	var err error
 	answer.Restoration, err = o.Operator().Restore(p.Ctx, heads.Ledger(), heads.All())

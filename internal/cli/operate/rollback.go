@@ -30,7 +30,7 @@ type rollbackAcceptCommand struct {
 func (c *rollbackAcceptCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForRecovery(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	found, err := c.find(p, o)

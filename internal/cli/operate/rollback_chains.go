@@ -21,7 +21,7 @@ type rollbackListCommand struct {
 func (c *rollbackListCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	found, err := o.Service.Rollbacks(p.Ctx)

@@ -44,7 +44,7 @@ type signingKeysListCommand struct {
 func (c *signingKeysListCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	keys, err := o.Operator().SigningKeys(p.Ctx, c.Org)

@@ -63,7 +63,7 @@ func findingLineOf(f *service.Finding, slugs map[ledger.OrgID]string) FindingLin
 func (c *tamperingListCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	findings, err := o.Operator().Findings(p.Ctx, c.Org)
@@ -134,7 +134,7 @@ func (c *tamperingAcknowledgeCommand) Run(p *cli.Process) (err error) {
 	}
 	o, err := c.OpenForChanges(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	findings, err := o.Operator().Findings(p.Ctx, c.Org)

@@ -33,7 +33,7 @@ func (c *VerifyCommand) Run(p *cli.Process) (err error) {
 	}
 	o, err := c.OpenForReading(p)
 	if err != nil {
-		return cli.Inconclusive(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	id, err := c.find(p.Ctx, o, name)
