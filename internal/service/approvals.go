@@ -263,7 +263,7 @@ func (v *approvalViewer) chain(ctx context.Context, id ledger.ChainID) (*ChainVi
 	if err == nil {
 		v.chains[id] = chain
 	}
-	return chain, err
+	return chain, missingIsTampering(visible(err), "the chain of an approval")
 }
 
 // overruled checks an approved action against a pause of its chain and the current rules, as

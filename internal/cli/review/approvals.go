@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/internal/cli"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 )
 
@@ -77,6 +78,8 @@ type Approval struct {
 type ChainLine struct {
 	Name        string `json:"name"`
 	Environment string `json:"environment"`
+
+	tampered bool // it was changed or deleted outside the service
 }
 
 // Open reports whether the approval can still be decided.
@@ -88,7 +91,8 @@ func (a *Approval) tampered() bool { return a.Integrity == string(ledger.Integri
 // short returns enough of the id to distinguish approvals at a glance.
 func (a *Approval) short() string { return a.ID[:min(len(a.ID), 8)] }
 
-// LookUpChains sets the chains of approvals. It requests each chain once.
+// LookUpChains sets the chains of approvals. It requests each chain once. A chain that was tampered with is
+// marked, so that it does not hide the approvals of others.
 func LookUpChains(ctx context.Context, c *cli.Client, known map[string]*ChainLine, list ...*Approval) error {
 	for _, a := range list {
 		if a.tampered() {
@@ -96,7 +100,12 @@ func LookUpChains(ctx context.Context, c *cli.Client, known map[string]*ChainLin
 		}
 		if known[a.ChainID] == nil {
 			chain := new(ChainLine)
-			if err := c.Call(ctx, http.MethodGet, "/v1/chains/"+url.PathEscape(a.ChainID), nil, chain); err != nil {
+			err := c.Call(ctx, http.MethodGet, "/v1/chains/"+url.PathEscape(a.ChainID), nil, chain)
+			var refused *cli.APIError
+			if errors.As(err, &refused) && (refused.Code == fault.CodeEvidenceTampered || refused.Code == fault.CodeNotFound) {
+				chain.tampered, err = true, nil
+			}
+			if err != nil {
 				return err
 			}
 			known[a.ChainID] = chain
@@ -151,6 +160,8 @@ func waitingApprovals(ctx context.Context, c *cli.Client, query url.Values) (wai
 
 const minPrefix = 4
 
+var errTampered = errors.New("this approval or its chain was changed outside the service, and it cannot be decided: run countersign audit on the server")
+
 // FindApproval returns the approval with an id or a prefix of one. Open approvals take precedence.
 func FindApproval(ctx context.Context, c *cli.Client, text string) (*Approval, error) {
 	text = strings.ToLower(strings.TrimSpace(text))
@@ -179,7 +190,7 @@ func FindApproval(ctx context.Context, c *cli.Client, text string) (*Approval, e
 	case len(list) > 1:
 		return nil, cli.Inconclusive(fmt.Errorf("%d approvals begin with that: give more of the id", len(list)))
 	case list[0].tampered():
-		return nil, errors.New("this approval was changed outside the service, and cannot be decided: run countersign audit on the server")
+		return nil, errTampered
 	}
 	return &list[0], nil
 }

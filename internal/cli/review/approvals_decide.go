@@ -49,6 +49,9 @@ func (c *decision) decide(p *cli.Process, verb string) error {
 	if err := LookUpChains(p.Ctx, api, make(map[string]*ChainLine), a); err != nil {
 		return err
 	}
+	if a.Chain.tampered {
+		return errTampered
+	}
 	if err := ShowApproval(p.Err, a, hash); err != nil {
 		return err
 	}

@@ -67,8 +67,11 @@ func ShowApproval(w io.Writer, a *Approval, hash string) error {
 }
 
 func chainText(a *Approval) string {
-	if a.Chain == nil {
+	switch {
+	case a.Chain == nil:
 		return cli.None
+	case a.Chain.tampered:
+		return changedOutside
 	}
 	return a.Chain.Name + " (" + a.Chain.Environment + ")"
 }
