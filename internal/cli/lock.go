@@ -18,12 +18,9 @@ func LockFolder(folder string) (release func(), err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	file, err := os.OpenFile(LockFile(folder), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := keyring.OpenLock(LockFile(folder))
 	if err != nil {
 		return nil, fmt.Errorf("lock data folder: %w", err)
-	}
-	if err := keyring.GiveToOwner(file, folder); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock data folder: %w", err), file.Close())
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -69,12 +69,9 @@ func (h *Heads) lock() (unlock func(), err error) { return lockBeside("file of h
 // change replaces it.
 func lockBeside(what, path string) (unlock func(), err error) {
 	beside := path + ".lock"
-	file, err := os.OpenFile(beside, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
+	file, err := OpenLock(beside)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if err := GiveToOwner(file, path); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, errors.Join(err, file.Close()))
 	}
 	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockRetry) {
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -175,6 +175,28 @@ func writeBeside(path string, content document, owner fs.FileInfo) (name string,
 // path does not exist, so that a command that is run as root does not lock out the server.
 func GiveToOwner(file *os.File, path string) error { return giveTo(file, ownerOf(path)) }
 
+// CreateOwned creates a file if it does not exist. If root creates it, it belongs to the owner of its
+// folder. Only a file that was just created is given away: the owner of the folder could have put a link
+// to somebody else's file in its place.
+func CreateOwned(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(GiveToOwner(file, filepath.Dir(path)), file.Close())
+}
+
+// OpenLock opens a lock file, which it creates like CreateOwned. It does not follow a link.
+func OpenLock(path string) (*os.File, error) {
+	if err := CreateOwned(path); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0) //nolint:gosec // the operator names the file
+}
+
 // giveTo makes a file that root has created belong to another user. Nobody else can give files away,
 // or needs to: a server may write to a folder that it does not own, such as the root of a volume.
 func giveTo(file *os.File, owner fs.FileInfo) error {
