@@ -37,6 +37,30 @@ func checkOwner(t *testing.T, path string, owner int) {
 	}
 }
 
+// Whatever a command that is run as root creates in a data folder belongs to the folder's owner, whose
+// server must be able to use it.
+//
+//countersign:race
+func TestStoreMadeForAnotherUser(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(*testStore){
+		"orgs create": func(s *testStore) { succeed(t, s.args("orgs", "create", "acme")...) },
+		"migrate":     func(s *testStore) { succeed(t, s.args("migrate")...) },
+		"serve":       func(s *testStore) { start(t, s.flags...).stop(t) },
+	} {
+		s := newSQLite(t)
+		owner := folderOfAnotherUser(t, s)
+		use(s)
+		files, err := os.ReadDir(s.folder)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s made %v (%v)", name, files, err)
+		}
+		for _, file := range files {
+			checkOwner(t, filepath.Join(s.folder, file.Name()), owner)
+		}
+	}
+}
+
 // The owner of a data folder who puts a link in the place of its lock is not given the file that it leads
 // to when root uses the folder.
 func TestLockThatIsALink(t *testing.T) {

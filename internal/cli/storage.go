@@ -98,6 +98,9 @@ func (s *Storage) Open(p *Process) (Database, error) {
 	if err := os.MkdirAll(s.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
+	if err := keyring.CreateOwned(s.DatabaseFile()); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
 	return p.Databases.OpenSQLite(p.Ctx, s.DatabaseFile())
 }
 

@@ -151,7 +151,7 @@ func (c *Chains) Close() error {
 // takeLock makes this process the writer. It takes over what another process has written since the
 // file was read.
 func (c *Chains) takeLock() error {
-	lock, err := os.OpenFile(c.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := OpenLock(c.path + ".lock")
 	if err != nil {
 		return fmt.Errorf("journal of chains: %w", err)
 	}

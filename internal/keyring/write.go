@@ -25,7 +25,7 @@ func Create(path string, random io.Reader, now time.Time) (*Ring, error) {
 	if err != nil {
 		return nil, inFile(path, err)
 	}
-	temporary, err := writeBeside(path, made, nil)
+	temporary, err := writeBeside(path, made, ownerOf(path))
 	if err != nil {
 		return nil, inFile(path, err)
 	}
@@ -152,8 +152,8 @@ func lock(file *os.File) (newest bool, err error) {
 }
 
 // writeBeside writes the document to a new file in the directory of path, and makes it durable
-// before it gets its name. If owner is given, the file belongs to the same user, so that a rotation
-// by root does not lock the service out of its keys.
+// before it gets its name. It belongs to the given owner, so that root does not lock the
+// service out of its keys.
 func writeBeside(path string, content document, owner fs.FileInfo) (name string, err error) {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
