@@ -233,3 +233,29 @@ func TestHeadsThatCannotBeWritten(t *testing.T) {
 		t.Errorf("written into a folder that is not there: %v", err)
 	}
 }
+
+// A heads file that is a symbolic link is read, but not written: the link would be replaced by a file, and
+// the file that it leads to would stay behind.
+func TestHeadsThroughALink(t *testing.T) {
+	t.Parallel()
+	heads, again := newHeads(t)
+	if err := heads.Accept(acme, Seen{Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(t.TempDir(), "real.json")
+	if err := errors.Join(os.Rename(heads.path, elsewhere), os.Symlink(elsewhere, heads.path)); err != nil {
+		t.Fatal(err)
+	}
+	linked := again()
+	if seen, _ := linked.Seen(acme); seen.Count != 1 {
+		t.Errorf("through the link %d receipts are known", seen.Count)
+	}
+	for what, err := range map[string]error{"Accept": linked.Accept(acme, Seen{Count: 2}), "Writable": linked.Writable()} {
+		if err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if info, err := os.Lstat(heads.path); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link was replaced (%v)", err)
+	}
+}

@@ -218,8 +218,12 @@ func syncDirectory(path string) error {
 	return errors.Join(directory.Sync(), directory.Close())
 }
 
-// createBeside creates a temporary file in the folder of the file that it may become.
+// createBeside creates a temporary file in the folder of the file that it may become. It refuses a
+// symbolic link: a rename would replace the link and leave its target as it is, unnoticed.
 func createBeside(path string) (*os.File, error) {
+	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return nil, fmt.Errorf("%s is a symbolic link: put the file itself there", path)
+	}
 	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -226,6 +227,9 @@ func policiesFinding(ctx context.Context, o *cli.Opened) finding {
 func (e *examination) watching(organizations int) finding {
 	const writable = 2 // W_OK of access(2)
 	path := e.storage.HeadsFile()
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		return warning("%s is a symbolic link, which no server writes, so a rollback of the database would not be noticed: put the file itself there, or name it with --heads", path)
+	}
 	if err := syscall.Access(filepath.Dir(path), writable); err != nil {
 		return warning("%s cannot be written (%v), so a rollback of the database would not be noticed: let the server write there, or name another file with --heads", path, err)
 	}
