@@ -17,10 +17,9 @@ from conftest import configure
 from countersign._permit import Permit
 from countersign.adapters._agent_runs import AgentAction, Governance, request_permit
 from countersign.adapters._content import Content
-from countersign.adapters._outcomes import Outcomes
 from countersign.adapters._run import Run, Step
 from countersign.adapters._shared import RunChain, SavedChain, opened_run, opened_run_async
-from countersign.testing import FakeService
+from countersign.testing import FakeService, RecordedCall
 from test_decisions import both
 
 STEP = Step("clerk", "tool_call", "pay", {"amount_usd": 5}, key="step-1")
@@ -202,26 +201,30 @@ def test_a_cancelled_run_reports_all_its_open_bodies(fake: FakeService) -> None:
 def test_a_run_that_is_interrupted_at_its_end_completes_its_chain(
     fake: FakeService, monkeypatch: pytest.MonkeyPatch, sync: bool
 ) -> None:
-    configure(fake)
+    receive = fake._receive
 
     class Interrupted(BaseException):
         pass
 
-    def interrupt(*_: object, **__: object) -> None:
-        raise Interrupted
+    def interrupt(call: RecordedCall) -> Any:
+        if call.path.endswith("/outcome"):
+            raise Interrupted
+        return receive(call)
 
-    monkeypatch.setattr(Outcomes, "close" if sync else "close_async", interrupt)
+    monkeypatch.setattr(fake, "_receive", interrupt)
+    configure(fake)
 
     def run() -> None:
-        with opened_run(RunChain("run")):
-            pass
+        with opened_run(RunChain("run")) as run:
+            run.record(STEP)
 
     async def run_async() -> None:
-        async with opened_run_async(RunChain("run")):
-            pass
+        async with opened_run_async(RunChain("run")) as run:
+            await run.record_async(STEP)
 
     with pytest.raises(Interrupted):
         run() if sync else asyncio.run(run_async())
+    assert countersign.flush()
     assert [chain["status"] for chain in fake.chains] == ["completed"]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, interrupt
@@ -22,7 +24,9 @@ from scripted_agents import (
 )
 
 import countersign
+from countersign.adapters.langchain import GovernanceMiddleware
 from countersign.adapters.langgraph import govern
+from countersign.testing import FakeService, RecordedCall
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 
@@ -246,3 +250,59 @@ def test_a_resumed_step_finds_its_records_under_a_repeated_id(office: Office) ->
         running.result(60)
     governed.invoke(Command(resume="yes"), THREAD)
     assert outcomes(office, "resumed ids") == [("succeeded", None)] * 2
+
+
+def interrupted_once(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Break off the first report of an outcome."""
+    receive, broken_off = service._receive, [False]
+
+    def interrupt(call: RecordedCall) -> Any:
+        if call.path.endswith("/outcome") and not broken_off[0]:
+            broken_off[0] = True
+            raise error
+        return receive(call)
+
+    monkeypatch.setattr(service, "_receive", interrupt)
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+@pytest.mark.parametrize(
+    ("call", "error"), [(_invoke, KeyboardInterrupt), (_ainvoke, asyncio.CancelledError)]
+)
+def test_an_interrupted_report_is_made_up_for(
+    monkeypatch: pytest.MonkeyPatch, call: Call, error: type[BaseException], resumable: bool
+) -> None:
+    """An interrupt while an outcome is reported, such as Ctrl-C, does not lose it; nor does an
+    event loop that ends then. It makes no difference whether the run can be resumed."""
+    pay = Marks().tool("pay")
+    both_ways = RunnableLambda(
+        lambda state: pay.invoke({"n": 1}) and None, afunc=lambda state: _pay_async(pay)
+    )
+    graph = govern(graph_of(both_ways).compile(InMemorySaver() if resumable else None))
+    with FakeService() as service:
+        interrupted_once(service, monkeypatch, error)
+        countersign.init(**service.settings())
+        with suppress(BaseException):  # some versions make another error of a cancellation
+            call(graph, QUESTION, THREAD)
+        paid = [event for event in service.events if event["action_name"] == "pay"]
+        assert [event.get("outcome") for event in paid] == ["succeeded"]
+
+
+async def _pay_async(pay: Any) -> None:
+    await pay.ainvoke({"n": 1})
+
+
+def test_an_interrupted_report_to_a_chain_of_the_callers_is_made_up_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where a middleware records in a chain that the caller has opened."""
+    with FakeService() as service:
+        interrupted_once(service, monkeypatch, KeyboardInterrupt)
+        countersign.init(**service.settings())
+        with pytest.raises(KeyboardInterrupt), countersign.Chain("own") as chain:
+            made = agent(Marks(), ["pay"], middleware=[GovernanceMiddleware(chain)])
+            made.invoke(QUESTION)
+        outcomes = [event["outcome"] for event in service.events if "outcome" in event]
+        assert outcomes == ["succeeded"]

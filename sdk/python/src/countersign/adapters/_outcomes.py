@@ -6,20 +6,20 @@ An error is reported by its type. Its text stays here: it may hold what the tool
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass
 from typing import Literal
 
 from countersign._chain import Chain
 from countersign._decision import PolicyDecision
 from countersign._loops import run_to_completion
+from countersign._session import Session
+from countersign._steps import Steps
 from countersign.adapters._threads import blocking
 
 __all__ = ["HANDLED", "Ending", "Outcomes", "ending_of"]
 
 logger = logging.getLogger("countersign")
 
-_RUN_ENDED = "the run ended before it did"
 _PAUSED = "the run was interrupted before it ended"
 _BROKEN_OFF = "an earlier run was broken off"
 
@@ -49,44 +49,37 @@ class Outcomes:
     """The bodies of one run that were released, until each has ended. Safe to use from several
     threads and event loops.
 
-    An outcome that cannot be recorded is logged and not raised: the body has run.
+    The chain's session keeps them: it makes up for a report that was interrupted, and reports at
+    the chain's end what is still open. An outcome that cannot be recorded is logged and not
+    raised: the body has run.
     """
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._open: dict[int, PolicyDecision] = {}
-        self._lock = threading.Lock()  # guards _open
 
     def begin(self, decision: PolicyDecision) -> None:
         """A body was released."""
-        with self._lock:
-            self._open[id(decision)] = decision
+        self._session.unreported[id(decision)] = decision
 
     def end(self, decision: PolicyDecision, ending: Ending) -> None:
         """A body has ended. Blocks until the service knows it; the first report stands."""
-        if not self._forget(decision):
-            return
-        try:
-            blocking(self._report, decision, ending)
-        except Exception as fault:
-            _log(fault)
+        session = self._session
+        if id(decision) in session.unreported:
+            steps = session.end_call(decision, ending.outcome, ending.detail)
+            blocking(session.transport.run, steps)
 
     async def end_async(self, decision: PolicyDecision, ending: Ending) -> None:
         """:meth:`end` on the running event loop. A cancelled task still reports."""
-        if not self._forget(decision):
-            return
-        try:
-            await run_to_completion(
-                self._chain.record_outcome(decision, ending.outcome, ending.detail)
-            )
-        except Exception as fault:
-            _log(fault)
+        session = self._session
+        if id(decision) in session.unreported:
+            steps = session.end_call(decision, ending.outcome, ending.detail)
+            await run_to_completion(session.transport.run_async(steps))
 
     def report_unknown(self, decision: PolicyDecision) -> None:
         """A body is about to run again that an earlier run may have begun. If nobody said how it
         ended, that is not known; how this run of it ends settles it."""
         try:
-            blocking(self._report, decision, Ending("unknown", _BROKEN_OFF))
+            blocking(self._chain.record_outcome_sync, decision, "unknown", _BROKEN_OFF)
         except Exception as fault:
             _log_unless_known(fault)
 
@@ -97,39 +90,30 @@ class Outcomes:
         except Exception as fault:
             _log_unless_known(fault)
 
-    def close(self, *, paused: bool) -> None:
-        """The run ends, or pauses: what became of the bodies that are still open is not known.
-        The run that resumes this one settles it."""
+    def pause(self) -> None:
+        """The run pauses: what became of the bodies that are still open is not known. The run
+        that resumes this one settles it."""
+        blocking(self._session.transport.run, self._pausing())
+
+    async def pause_async(self) -> None:
+        """:meth:`pause` on the running event loop. A cancelled task still reports all of them."""
+        await run_to_completion(self._session.transport.run_async(self._pausing()))
+
+    def _pausing(self) -> Steps[None]:
         for decision in self.open_decisions():
-            self.end(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
-
-    async def close_async(self, *, paused: bool) -> None:
-        """:meth:`close` on the running event loop. A cancelled task still reports all of them."""
-
-        async def report(decisions: list[PolicyDecision]) -> None:
-            for decision in decisions:
-                await self.end_async(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
-
-        if decisions := self.open_decisions():
-            await run_to_completion(report(decisions))
-
-    def _forget(self, decision: PolicyDecision) -> bool:
-        with self._lock:
-            return self._open.pop(id(decision), None) is not None
+            self._session.defer_report(decision, "unknown", _PAUSED)
+        yield from self._session._report_deferred()
 
     def open_decisions(self) -> list[PolicyDecision]:
-        with self._lock:
-            return list(self._open.values())
+        return list(self._session.unreported.values())
 
-    def _report(self, decision: PolicyDecision, ending: Ending) -> None:
-        self._chain.record_outcome_sync(decision, ending.outcome, ending.detail)
+    @property
+    def _session(self) -> Session:
+        session = self._chain._session
+        assert session is not None  # something was decided in it
+        return session
 
 
 def _log_unless_known(fault: Exception) -> None:
     if getattr(fault, "code", None) != "outcome_conflict":
-        _log(fault)
-
-
-def _log(fault: Exception) -> None:
-    # A step that is replayed after an interrupt may end differently: the first outcome stands.
-    logger.warning("countersign: an outcome was not recorded (%s)", type(fault).__name__)
+        logger.warning("countersign: an outcome was not recorded (%s)", type(fault).__name__)

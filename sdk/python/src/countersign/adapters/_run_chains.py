@@ -141,25 +141,23 @@ def _after_fork() -> None:
 
 
 def _leave(run: Run, error: BaseException | None) -> None:
-    stays = _stays_open(run)
+    if not _stays_open(run):
+        blocking(run.chain.__exit__, *_reason(run, error))
+        return
     try:
-        run.outcomes.close(paused=stays)
+        run.outcomes.pause()
     finally:
-        if stays:
-            blocking(run.chain.leave_open, error)  # type: ignore[attr-defined]
-        else:
-            blocking(run.chain.__exit__, *_reason(run, error))
+        blocking(run.chain.leave_open, error)  # type: ignore[attr-defined]
 
 
 async def _leave_async(run: Run, error: BaseException | None) -> None:
-    stays = _stays_open(run)
+    if not _stays_open(run):
+        await run.chain.__aexit__(*_reason(run, error))
+        return
     try:
-        await run.outcomes.close_async(paused=stays)
+        await run.outcomes.pause_async()
     finally:
-        if stays:
-            await run.chain.leave_open_async(error)  # type: ignore[attr-defined]
-        else:
-            await run.chain.__aexit__(*_reason(run, error))
+        await run.chain.leave_open_async(error)  # type: ignore[attr-defined]
 
 
 def _stays_open(run: Run) -> bool:
