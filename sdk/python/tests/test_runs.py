@@ -18,7 +18,7 @@ from countersign._permit import Permit
 from countersign.adapters._agent_runs import AgentAction, Governance, request_permit
 from countersign.adapters._content import Content
 from countersign.adapters._run import Run, Step
-from countersign.adapters._shared import RunChain, SavedChain, opened_run, opened_run_async
+from countersign.adapters._shared import RunChain, SavedChain, opened_run
 from countersign.testing import FakeService, RecordedCall
 from test_decisions import both
 
@@ -187,7 +187,7 @@ def test_a_cancelled_run_reports_all_its_open_bodies(fake: FakeService) -> None:
     countersign.init(**fake.serve())
 
     async def agent(began: asyncio.Event) -> None:
-        async with opened_run_async(RunChain("run")) as run:
+        async with opened_run(RunChain("run")) as run:
             for key in ("step-1", "step-2"):
                 await run.record_async(replace(STEP, key=key))
             began.set()
@@ -219,7 +219,7 @@ def test_a_run_that_is_interrupted_at_its_end_completes_its_chain(
             run.record(STEP)
 
     async def run_async() -> None:
-        async with opened_run_async(RunChain("run")) as run:
+        async with opened_run(RunChain("run")) as run:
             await run.record_async(STEP)
 
     with pytest.raises(Interrupted):
@@ -232,7 +232,7 @@ def pause_after_an_outage(sync: bool, fake: FakeService, *, ends_early: bool = F
     """A run that records a step offline and is then interrupted, to be resumed by another call."""
 
     async def pause() -> None:
-        async with opened_run_async(RunChain("run")) as run:
+        async with opened_run(RunChain("run")) as run:
             fake.go_offline()
             await run.record_async(STEP)
             if ends_early:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +26,7 @@ from scripted_agents import (
 )
 
 import countersign
+from countersign.adapters import _run_chains, _threads
 from countersign.adapters.langchain import GovernanceMiddleware
 from countersign.adapters.langgraph import govern
 from countersign.testing import FakeService, RecordedCall
@@ -306,3 +309,41 @@ def test_an_interrupted_report_to_a_chain_of_the_callers_is_made_up_for(
             made.invoke(QUESTION)
         outcomes = [event["outcome"] for event in service.events if "outcome" in event]
         assert outcomes == ["succeeded"]
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+def test_a_stream_that_is_collected_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, resumable: bool
+) -> None:
+    """The garbage collector ends a forgotten stream in the middle of anything, such as the start of
+    another run. Its chain is completed, or left to be resumed, by another thread."""
+
+    class Collecting(set[Any]):
+        def add(self, key: Any) -> None:
+            gc.collect()
+            super().add(key)
+
+    def work() -> None:
+        stream = graph.stream(QUESTION, THREAD)
+        next(stream)
+        forgotten = [stream]
+        forgotten.append(forgotten)  # a cycle: only the collector ends it
+        del stream, forgotten
+        with monkeypatch.context() as collecting:
+            collecting.setattr(_run_chains, "_IN_USE", Collecting(_run_chains._IN_USE))
+            graph.invoke(QUESTION, {"configurable": {"thread_id": "2"}})
+
+    builder = graph_of(lambda state: {})
+    builder.add_node("two", lambda state: {})
+    builder.add_edge("one", "two")
+    graph = govern(builder.compile(InMemorySaver() if resumable else None))
+    with FakeService() as service:
+        countersign.init(**service.settings())
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        worker.join(60)
+        assert not worker.is_alive(), "it waits for itself"
+        assert _threads._at_work.acquire(timeout=60)
+        _threads._at_work.release()
+        first, second = (chain["status"] for chain in service.chains)
+    assert (first, second) == ("active" if resumable else "completed", "completed")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from langchain_core.runnables.config import ensure_config, patch_config
 from countersign._action import new_key
 from countersign.adapters._callbacks import Governor, apart_from_past, is_past
 from countersign.adapters._langgraph_errors import CONTROL_FLOW, as_bubble_up, body_ending
-from countersign.adapters._shared import Run, RunChain, SavedChain, opened_run, opened_run_async
+from countersign.adapters._shared import Run, RunChain, SavedChain, opened_run
 
 __all__ = ["Governance"]
 
@@ -33,47 +33,10 @@ class Governance:
         self.metadata = metadata
         self.agent = agent
 
-    @contextmanager
-    def opened(
-        self, runnable: Any, config: Any, *, anew: bool = False
-    ) -> Iterator[tuple[Governor, RunnableConfig]]:
+    def opened(self, runnable: Any, config: Any, *, anew: bool = False) -> _Opened:
         """A run of the object: its handler, and the configuration to call it with. What is done
         ``anew`` replays nothing, also where it goes on in the chain of an interrupted run."""
-        with apart_from_past():
-            chain = self._chain(self.unfinished(runnable, config), anew)
-        with opened_run(chain, **_OPTIONS) as run:
-            try:
-                yield self._begun(run, config)
-            except Exception as error:
-                run.paused = self.is_pause(error)
-                raise
-            except BaseException:
-                # Whoever consumed a stream left it, or something broke the call off.
-                with suppress(Exception), apart_from_past():
-                    run.paused = self.is_paused(runnable, config)
-                raise
-            with apart_from_past():
-                run.paused = self.is_paused(runnable, config)
-
-    @asynccontextmanager
-    async def opened_async(
-        self, runnable: Any, config: Any, *, anew: bool = False
-    ) -> AsyncIterator[tuple[Governor, RunnableConfig]]:
-        """:meth:`opened` on the running event loop."""
-        with apart_from_past():
-            chain = self._chain(await self.unfinished_async(runnable, config), anew)
-        async with opened_run_async(chain, **_OPTIONS) as run:
-            try:
-                yield self._begun(run, config)
-            except Exception as error:
-                run.paused = self.is_pause(error)
-                raise
-            except BaseException:
-                with suppress(Exception), apart_from_past():
-                    run.paused = await self.is_paused_async(runnable, config)
-                raise
-            with apart_from_past():
-                run.paused = await self.is_paused_async(runnable, config)
+        return _Opened(self, runnable, config, anew)
 
     def extended(self, governed: Any) -> Governance:
         """How the runs of something are recorded that the governed object is a part of."""
@@ -121,6 +84,71 @@ class Governance:
     def is_pause(self, error: Exception) -> bool:
         """Whether the error interrupts the run to be resumed."""
         return False
+
+
+class _Opened:
+    """See :meth:`Governance.opened`. It is no generator: see :class:`opened_run`."""
+
+    def __init__(self, governance: Governance, runnable: Any, config: Any, anew: bool) -> None:
+        self._governance = governance
+        self._runnable = runnable
+        self._config = config
+        self._anew = anew
+        self._run: Run
+        self._stack: ExitStack
+        self._async_stack: AsyncExitStack
+
+    def __enter__(self) -> tuple[Governor, RunnableConfig]:
+        governance = self._governance
+        with apart_from_past():
+            earlier = governance.unfinished(self._runnable, self._config)
+            chain = governance._chain(earlier, self._anew)
+        with ExitStack() as stack:
+            self._run = stack.enter_context(opened_run(chain, **_OPTIONS))
+            stack.push(self._learn_pause)
+            begun = governance._begun(self._run, self._config)
+            self._stack = stack.pop_all()
+        return begun
+
+    def __exit__(self, *raised: Any) -> None:
+        self._stack.__exit__(*raised)
+
+    async def __aenter__(self) -> tuple[Governor, RunnableConfig]:
+        governance = self._governance
+        with apart_from_past():
+            earlier = await governance.unfinished_async(self._runnable, self._config)
+            chain = governance._chain(earlier, self._anew)
+        async with AsyncExitStack() as stack:
+            self._run = await stack.enter_async_context(opened_run(chain, **_OPTIONS))
+            stack.push_async_exit(self._learn_pause_async)
+            begun = governance._begun(self._run, self._config)
+            self._async_stack = stack.pop_all()
+        return begun
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._async_stack.__aexit__(*raised)
+
+    def _learn_pause(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            self._run.paused = self._governance.is_pause(error)
+        elif error is None:
+            self._run.paused = self._is_paused()
+        else:
+            # Whoever consumed a stream left it, or something broke the call off.
+            self._run.find_pause = self._is_paused
+
+    def _is_paused(self) -> bool:
+        with apart_from_past():
+            return self._governance.is_paused(self._runnable, self._config)
+
+    async def _learn_pause_async(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, Exception):
+            self._run.paused = self._governance.is_pause(error)
+            return
+        with nullcontext() if error is None else suppress(Exception), apart_from_past():
+            self._run.paused = await self._governance.is_paused_async(self._runnable, self._config)
 
 
 def _with_handler(config: Any, governor: Governor) -> RunnableConfig:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from countersign._chain import Chain
+from countersign._collector import in_garbage_collection
 from countersign._decision import PolicyDecision
 from countersign._loops import run_to_completion
 from countersign._session import Session
@@ -64,7 +65,9 @@ class Outcomes:
     def end(self, decision: PolicyDecision, ending: Ending) -> None:
         """A body has ended. Blocks until the service knows it; the first report stands."""
         session = self._session
-        if id(decision) in session.unreported:
+        if in_garbage_collection():  # which interrupts any code, also this library's
+            session.defer_report(decision, ending.outcome, ending.detail)
+        elif id(decision) in session.unreported:
             steps = session.end_call(decision, ending.outcome, ending.detail)
             blocking(session.transport.run, steps)
 

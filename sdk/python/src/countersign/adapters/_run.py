@@ -16,6 +16,7 @@ from typing import Any
 from countersign._chain import Chain, ChainScope
 from countersign._client import transport_of
 from countersign._clock import Moment, is_fresh
+from countersign._collector import watch_garbage_collection
 from countersign._decision import PolicyDecision
 from countersign._enforce import arguments_changed
 from countersign._loops import in_event_loop
@@ -72,11 +73,14 @@ class Run(ChainScope):
     ) -> None:
         super().__init__(chain)
         inherit_in_threads(_CURRENT)
+        watch_garbage_collection()
         self.benign: tuple[type[BaseException], ...] = (GeneratorExit, *benign)
         """What leaves a run without having failed. A consumer that leaves a stream early has
         had enough; some frameworks raise to steer."""
         self.paused = False
         """Set by an adapter whose framework stopped midway to be resumed: the chain stays open."""
+        self.find_pause: Callable[[], bool] | None = None
+        """Set where only the framework's store tells that, which is asked when the run is left."""
         self.denial: Exception | None = None
         """What ended the run; the first one stands."""
         self.outcomes = Outcomes(chain)
@@ -300,16 +304,12 @@ class Run(ChainScope):
         finally:
             _CURRENT.reset(token)
 
-    @contextmanager
-    def _ending(self) -> Iterator[None]:
-        """Raise the denial at the end of the outermost call, whatever became of it inside."""
-        try:
-            yield
-        except Exception:
-            if self.denial is None:
-                raise
-        if self.denial is not None:
-            raise self.denial from None
+    def _final_error(self, error: BaseException | None) -> BaseException | None:
+        """What the outermost call ends with: the denial, whatever became of it inside. A
+        cancellation or an interrupt is kept."""
+        if self.denial is None or (error is not None and not isinstance(error, Exception)):
+            return error
+        return self.denial
 
 
 def _is_cut_off(decision: Future[PolicyDecision]) -> bool:

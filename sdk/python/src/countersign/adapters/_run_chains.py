@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from countersign._action import new_key
 from countersign._chain import Chain
 from countersign._clients import Unreachable
+from countersign._collector import in_garbage_collection
 from countersign._fork import in_child
 from countersign._session import Session
 from countersign._steps import Steps
 from countersign.adapters._run import Run, current_run
-from countersign.adapters._threads import blocking
+from countersign.adapters._threads import blocking, later
 from countersign.exceptions import APIError
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ __all__ = [
     "governed_run_async",
     "last_chain",
     "opened_run",
-    "opened_run_async",
 ]
 
 
@@ -59,73 +60,96 @@ async def governed_run_async(chain: Callable[[], Chain], **options: Any) -> Asyn
         yield outer
         outer.check()
         return
-    async with opened_run_async(chain(), **options) as run:
+    async with opened_run(chain(), **options) as run:
         with run.active():
             yield run
 
 
-@contextmanager
-def opened_run(chain: Chain, **options: Any) -> Iterator[Run]:
-    """A new run on a chain that is opened here and completed at the end. It is not made the
-    current one: see :meth:`Run.active`."""
-    with _reserved(chain) as chain:
+class opened_run:  # noqa: N801 - it is called like a function
+    """A new run on a chain that is opened here and completed at the end, on the running event loop
+    with ``async with``. It is not made the current one: see :meth:`Run.active`.
+
+    It is no generator, which the garbage collector and the event loop would end apart from the one
+    that it is used in.
+    """
+
+    def __init__(self, chain: Chain, **options: Any) -> None:
+        self._chain = chain
+        self._options = options
+        self._reserved: str | None = None
+        self._run: Run
+
+    def __enter__(self) -> Run:
+        self._reserve()
         try:
-            blocking(chain.__enter__)
-        except APIError as error:
-            chain = _replacement(chain, error)
-            blocking(chain.__enter__)
-        if _was_sealed(chain):
-            chain = _replacement(chain)
-            blocking(chain.__enter__)
-        run = Run(chain, **options)
-        LAST_CHAIN.set(chain)
-        try:
-            with run._ending():
-                yield run
-        except BaseException as error:
-            _leave(run, error)
+            try:
+                blocking(self._chain.__enter__)
+            except APIError as error:
+                self._chain = _replacement(self._chain, error)
+                blocking(self._chain.__enter__)
+            if _was_sealed(self._chain):
+                self._chain = _replacement(self._chain)
+                blocking(self._chain.__enter__)
+            return self._begin()
+        except BaseException:
+            _IN_USE.discard(self._reserved)
             raise
-        _leave(run, None)
 
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        final = self._run._final_error(error)
+        if in_garbage_collection():
+            later(partial(self._leave, final))
+        else:
+            self._leave(final)
+        if final is not None and final is not error:
+            raise final from None
 
-@asynccontextmanager
-async def opened_run_async(chain: Chain, **options: Any) -> AsyncIterator[Run]:
-    """:func:`opened_run` on the running event loop."""
-    with _reserved(chain) as chain:
+    async def __aenter__(self) -> Run:
+        self._reserve()
         try:
-            await chain.__aenter__()
-        except APIError as error:
-            chain = _replacement(chain, error)
-            await chain.__aenter__()
-        if _was_sealed(chain):
-            chain = _replacement(chain)
-            await chain.__aenter__()
-        run = Run(chain, **options)
-        LAST_CHAIN.set(chain)
-        try:
-            with run._ending():
-                yield run
-        except BaseException as error:
-            await _leave_async(run, error)
+            try:
+                await self._chain.__aenter__()
+            except APIError as error:
+                self._chain = _replacement(self._chain, error)
+                await self._chain.__aenter__()
+            if _was_sealed(self._chain):
+                self._chain = _replacement(self._chain)
+                await self._chain.__aenter__()
+            return self._begin()
+        except BaseException:
+            _IN_USE.discard(self._reserved)
             raise
-        await _leave_async(run, None)
 
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        final = self._run._final_error(error)
+        try:
+            await _leave_async(self._run, final)
+        finally:
+            _IN_USE.discard(self._reserved)
+        if final is not None and final is not error:
+            raise final from None
 
-@contextmanager
-def _reserved(chain: Chain) -> Iterator[Chain]:
-    """The chain, or another one if a run of this process is in it just now: the first of two to
-    end would seal it under the other."""
-    key = getattr(chain, "key", None)
-    with _LOCK:
-        if key in _IN_USE:
-            chain, key = _replacement(chain), None
-        if key is not None:
-            _IN_USE.add(key)
-    try:
-        yield chain
-    finally:
+    def _reserve(self) -> None:
+        """Take another chain if a run of this process is in this one just now: the first of two to
+        end would seal it under the other."""
+        key = getattr(self._chain, "key", None)
         with _LOCK:
-            _IN_USE.discard(key)
+            if key in _IN_USE:
+                self._chain = _replacement(self._chain)
+            elif key is not None:
+                _IN_USE.add(key)
+                self._reserved = key
+
+    def _begin(self) -> Run:
+        self._run = Run(self._chain, **self._options)
+        LAST_CHAIN.set(self._chain)
+        return self._run
+
+    def _leave(self, error: BaseException | None) -> None:
+        try:
+            _leave(self._run, error)
+        finally:
+            _IN_USE.discard(self._reserved)
 
 
 _IN_USE: set[str | None] = set()
@@ -141,6 +165,9 @@ def _after_fork() -> None:
 
 
 def _leave(run: Run, error: BaseException | None) -> None:
+    if run.find_pause is not None:
+        with suppress(Exception):
+            run.paused = run.find_pause()
     if not _stays_open(run):
         blocking(run.chain.__exit__, *_reason(run, error))
         return

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from langchain_core.runnables import Runnable, RunnableBinding
 from langchain_core.tools import BaseTool
 
+from countersign._collector import in_garbage_collection
 from countersign.adapters._callbacks import Governor
 from countersign.adapters._governance import Governance
 from countersign.adapters._methods import (
@@ -57,7 +58,7 @@ class Governed:
         run = super().ainvoke  # type: ignore[misc]
         if current_run() is not None:
             return await run(input, config, **kwargs)
-        async with self._countersign.opened_async(self, config) as (governor, config):
+        async with self._countersign.opened(self, config) as (governor, config):
             with governor.active():
                 return await run(input, config, **kwargs)
 
@@ -111,7 +112,7 @@ class Governed:
             async for item in stream(input, config, **kwargs):
                 yield item
             return
-        async with self._countersign.opened_async(self, config) as (governor, config):
+        async with self._countersign.opened(self, config) as (governor, config):
             if getattr(stream, "__name__", "") in _WITH_HANDLERS:
                 governor.make_way()
             # Not in a generator of its own, which the event loop would close apart from this one.
@@ -161,7 +162,7 @@ class Governed:
     async def _acalled(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if current_run() is not None:
             return await method(*args, **kwargs)
-        async with self._countersign.opened_async(self, None) as (governor, _):
+        async with self._countersign.opened(self, None) as (governor, _):
             with governor.active():
                 return await method(*args, **kwargs)
 
@@ -264,7 +265,7 @@ class GovernedGraph(Governed):
         if not _has_conditions(self):
             config = await self._countersign.remembering_async(self, config)
             return await write(config, *args, **kwargs)
-        opened = self._countersign.opened_async(self, config, anew=True)
+        opened = self._countersign.opened(self, config, anew=True)
         async with opened as (governor, config):
             with governor.active():
                 try:
@@ -325,7 +326,9 @@ def _iterate(governor: Governor, items: Iterator[Any]) -> Iterator[Any]:
             governor.run.check()
             yield item
     finally:
-        if close := getattr(items, "close", None):
+        # The collector ends the items by itself. A context variable must not be set there: before
+        # Python 3.12 it may have interrupted the setting of another one.
+        if not in_garbage_collection() and (close := getattr(items, "close", None)):
             with governor.active():
                 close()
 

@@ -14,7 +14,6 @@ from countersign.adapters._run_chains import (
     governed_run_async,
     last_chain,
     opened_run,
-    opened_run_async,
 )
 from countersign.adapters._threads import blocking
 
@@ -30,7 +29,6 @@ __all__ = [
     "last_chain",
     "missing_extra",
     "opened_run",
-    "opened_run_async",
     "run_of_call",
     "step_key",
     "usage_of",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import atexit
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -10,7 +14,9 @@ from typing import Any, TypeVar
 from countersign._fork import in_child
 from countersign._loops import in_event_loop
 
-__all__ = ["blocking"]
+__all__ = ["blocking", "later"]
+
+logger = logging.getLogger("countersign")
 
 T = TypeVar("T")
 
@@ -35,8 +41,49 @@ def _threads() -> ThreadPoolExecutor:
         return _pool
 
 
+_LONGEST_END = 10.0  # seconds that the process waits at its end for what was left for later
+_left: deque[Callable[[], object]] = deque()
+_at_work = threading.Lock()  # held by the thread that does what was left for later
+
+
+def later(work: Callable[[], object]) -> None:
+    """Have a function called by another thread. For code that the garbage collector calls: it
+    interrupts any code, and so waits for no lock, nor does the start of the thread."""
+    _left.append(work)
+    if _at_work.acquire(blocking=False):
+        try:
+            _thread.start_new_thread(_work, ())
+        except RuntimeError:  # at the end of the process, which does it itself
+            _at_work.release()
+
+
+def _work() -> None:
+    while True:
+        _do_what_was_left()
+        _at_work.release()
+        # More may have come after the last look.
+        if not _left or not _at_work.acquire(blocking=False):
+            return
+
+
+def _do_what_was_left() -> None:
+    while _left:
+        try:
+            _left.popleft()()
+        except Exception as fault:
+            logger.warning("countersign: a run that was left was not ended properly: %s", fault)
+
+
+@atexit.register
+def _at_exit() -> None:
+    if _at_work.acquire(timeout=_LONGEST_END):
+        _do_what_was_left()
+        _at_work.release()
+
+
 @in_child
 def _after_fork() -> None:
-    # The child has none of the threads, and another one may have held the lock.
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
+    # The child has none of the threads, and another one may have held a lock.
+    global _pool, _pool_lock, _at_work
+    _pool, _pool_lock, _at_work = None, threading.Lock(), threading.Lock()
+    _left.clear()
