@@ -72,7 +72,12 @@ def test_an_answer_that_is_an_error_is_a_failure(office: Office) -> None:
 
 
 def test_handlers_and_functions_have_outcomes(office: Office) -> None:
-    """The other two ways of governing a call report too."""
+    """The other two ways of governing a call report too, also of a coroutine that is returned by
+    what is no coroutine function."""
+
+    class Lookup:
+        async def __call__(self, amount: int) -> str:
+            raise LookupError("card 4111")
 
     async def main() -> countersign.Chain:
         async with countersign.Chain("mcp") as chain:
@@ -87,11 +92,13 @@ def test_handlers_and_functions_have_outcomes(office: Office) -> None:
             await plain(0)
             with pytest.raises(LookupError):
                 await plain(1)
+            with pytest.raises(LookupError):
+                await adapter.tool("callable")(Lookup())(1)
             await adapter.handle_tool_call("plain", {}, lambda given: "fine")
         return chain
 
     done, failed = ("succeeded", None), ("failed", "LookupError")
-    assert office.outcomes(asyncio.run(main()).id) == [done, failed, done]
+    assert office.outcomes(asyncio.run(main()).id) == [done, failed, failed, done]
 
 
 @pytest.mark.parametrize("make", [friendly, low_level])

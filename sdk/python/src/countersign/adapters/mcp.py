@@ -185,7 +185,9 @@ class MCPAdapter:
                 async def body(_: Permit) -> Any:
                     if inspect.iscoroutinefunction(function):
                         return await function(*call.args, **call.kwargs)
-                    return await asyncio.to_thread(function, *call.args, **call.kwargs)
+                    # A callable object, or a decorator's wrapper, may return a coroutine.
+                    result = await asyncio.to_thread(function, *call.args, **call.kwargs)
+                    return await result if inspect.isawaitable(result) else result
 
                 try:
                     return await self._call("function", name, recorded, body, defaults)
