@@ -338,6 +338,24 @@ def test_a_model_whose_class_is_loaded_during_the_run_is_governed(office: Office
     assert marks == []
 
 
+def test_a_model_that_counts_by_the_class_above_is_counted_once(
+    office: Office, chain_name: str
+) -> None:
+    """A model may override how its tokens are counted, and call what it overrides."""
+
+    class Counting(ScriptedModel):
+        def _track_token_usage_internal(self, usage_data: Any) -> None:
+            super()._track_token_usage_internal(usage_data)
+
+    counting: Any = Counting
+    clerk = agent("clerk", counting("done"), [])
+    govern(Crew(agents=[clerk], tasks=[task("first", clerk)]), chain_name).kickoff()
+    (chain,) = office.chains(chain_name)
+    events = office.server.events(chain["id"])
+    usage = [e["metadata"] for e in events if e["action_type"] == "llm_usage"]
+    assert usage == [{"model": MODEL, "input_tokens": 100, "output_tokens": 20}]
+
+
 def test_functions_that_a_model_calls_by_itself_are_governed(office: Office) -> None:
     marks = Marks()
 

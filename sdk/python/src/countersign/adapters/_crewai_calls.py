@@ -230,12 +230,17 @@ def _count_tokens(method: Any) -> Any:
         tokens = _TOKENS.get()
         if tokens is None:
             return method(llm, *args, **kwargs)
-        # The counters are the model's, whose calls may run side by side.
-        with _lock:
-            before = dict(llm._token_usage)
-            result = method(llm, *args, **kwargs)
-            for i, name in enumerate(("prompt_tokens", "completion_tokens")):
-                tokens[i] += llm._token_usage.get(name, 0) - before.get(name, 0)
+        # A method that calls the one of the class above is counted once.
+        token = _TOKENS.set(None)
+        try:
+            # The counters are the model's, whose calls may run side by side.
+            with _lock:
+                before = dict(llm._token_usage)
+                result = method(llm, *args, **kwargs)
+                for i, name in enumerate(("prompt_tokens", "completion_tokens")):
+                    tokens[i] += llm._token_usage.get(name, 0) - before.get(name, 0)
+        finally:
+            _TOKENS.reset(token)
         return result
 
     return track
