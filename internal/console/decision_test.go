@@ -135,17 +135,13 @@ func TestWarningsComeFirst(t *testing.T) {
 	member.get(t, page(w.waits(t, w.acme, payment).ID)).expect(t, http.StatusOK).without(t, `class="limits"`, `class="alarm"`)
 }
 
-// later lets the service's clock, which counts milliseconds, go on: what is asked for next expires
-// later than what was asked for before.
-func later() { time.Sleep(2 * time.Millisecond) }
-
 // Once an approval is settled, its page offers the next one that the person can decide,
 // and never one that they cannot.
 func TestTheNextApprovalIsOffered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	first, second := w.waits(t, w.acme, payment), w.waits(t, w.acme, supplier)
-	later()
+	w.elapsed.Add(int64(time.Second)) // it expires later
 	third := w.waits(t, w.acme, strings.Replace(supplier, "Northern Machines Ltd", "Harbour Tools", 1))
 	own := w.callerOf(t, w.acme, ledger.RoleMember)
 	chain, err := w.service.OpenChain(t.Context(), own, &ledger.Chain{Name: "own"}, "")
