@@ -277,21 +277,26 @@ func (c *cleanWorker) act() {
 		{8, c.verifyReceipt}, {6, c.verifyApproval}, {4, c.issue}, {6, c.checkToken}, {1, c.revokeToken},
 		{2, c.spareKey}, {1, c.signIn}, {1, c.signingKey}, {1, c.webhook}, {1, c.settings}, {1, c.policy}, {4, c.read}, {6, c.poll},
 	}
+	operation := operations[draw(c.chance, len(operations), func(i int) int { return operations[i].weight })]
+	err := operation.do(context.Background())
+	if code := codeOf(err); errors.Is(err, ledger.ErrStateTampered) || code == fault.CodeEvidenceTampered || code == fault.CodeRolledBack || code == fault.CodeInternal {
+		c.t.Errorf("an alarm: %v", err)
+	}
+}
+
+// draw picks one of n things by their weights.
+func draw(chance *random.Rand, n int, weight func(int) int) int {
 	total := 0
-	for _, operation := range operations {
-		total += operation.weight
+	for i := range n {
+		total += weight(i)
 	}
-	pick := c.chance.IntN(total)
-	for _, operation := range operations {
-		if pick -= operation.weight; pick >= 0 {
-			continue
+	pick := chance.IntN(total)
+	for i := range n {
+		if pick -= weight(i); pick < 0 {
+			return i
 		}
-		err := operation.do(context.Background())
-		if code := codeOf(err); errors.Is(err, ledger.ErrStateTampered) || code == fault.CodeEvidenceTampered || code == fault.CodeRolledBack || code == fault.CodeInternal {
-			c.t.Errorf("an alarm: %v", err)
-		}
-		return
 	}
+	panic("the weights have changed")
 }
 
 func (c *cleanWorker) caller(ctx context.Context, text string) *service.Caller {

@@ -178,21 +178,11 @@ func (f *fighter) act() {
 		{2, "signing key", f.signingKey}, {1, "kill", f.kill}, {4, "lift", f.lift}, {5, "complete", f.complete}, {3, "resume", f.resume},
 		{4, "token", f.token}, {5, "read", f.read},
 	}
-	total := 0
-	for _, operation := range operations {
-		total += operation.weight
-	}
-	pick := f.chance.IntN(total)
-	for _, operation := range operations {
-		if pick -= operation.weight; pick >= 0 {
-			continue
-		}
-		err := operation.do(context.Background())
-		switch code := codeOf(err); {
-		case code == fault.CodeInternal, code == fault.CodeEvidenceTampered, code == fault.CodeRolledBack, code == fault.CodeIdempotencyConflict, errors.Is(err, ledger.ErrStateTampered):
-			f.t.Errorf("%s: %v", operation.name, err)
-		}
-		return
+	operation := operations[draw(f.chance, len(operations), func(i int) int { return operations[i].weight })]
+	err := operation.do(context.Background())
+	switch code := codeOf(err); {
+	case code == fault.CodeInternal, code == fault.CodeEvidenceTampered, code == fault.CodeRolledBack, code == fault.CodeIdempotencyConflict, errors.Is(err, ledger.ErrStateTampered):
+		f.t.Errorf("%s: %v", operation.name, err)
 	}
 }
 
