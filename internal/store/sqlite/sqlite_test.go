@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -98,18 +97,40 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 	s := open(t, path)
 	tamper(t, path, "CREATE TABLE ballast (bytes BLOB)",
 		"WITH RECURSIVE rows (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM rows WHERE n < 20000) INSERT INTO ballast SELECT zeroblob(4000) FROM rows")
-	ctx, cancel := context.WithCancel(t.Context())
-	var backup sync.WaitGroup
-	backup.Go(func() { wantEnded(t, s.Backup(ctx, copied), copied) })
-	for {
-		if info, err := os.Stat(copied); err == nil && info.Size() > 0 {
-			break
+	for range 20 {
+		err := interruptedBackup(t, s, copied)
+		if err == nil { // the copy was complete before the interruption
+			if err := os.Remove(copied); err != nil {
+				t.Fatal(err)
+			}
+			continue
 		}
-		time.Sleep(time.Millisecond)
+		wantEnded(t, err, copied)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantEnded(t, s.Backup(ctx, copied), copied)
+		return
 	}
-	cancel()
-	backup.Wait()
-	wantEnded(t, s.Backup(ctx, copied), copied)
+	t.Error("no backup was interrupted")
+}
+
+// interruptedBackup makes a backup and cancels it once something was copied.
+func interruptedBackup(t *testing.T, s *sqlite.Store, copied string) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Backup(ctx, copied) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(time.Millisecond):
+			if info, err := os.Stat(copied); err == nil && info.Size() > 0 {
+				cancel()
+			}
+		}
+	}
 }
 
 func wantEnded(t *testing.T, err error, copied string) {
