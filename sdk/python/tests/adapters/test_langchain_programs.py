@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
+import programs
 from office import Office
-
-EXAMPLE = Path(__file__).parents[4] / "examples" / "python" / "langchain_agent.py"
 
 
 def test_the_example(office: Office) -> None:
-    shown = subprocess.run(
-        [sys.executable, str(EXAMPLE)],
-        env={
-            **os.environ,
-            "COUNTERSIGN_API_KEY": office.server.key,
-            "COUNTERSIGN_BACKEND_URL": office.server.url,
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert shown.returncode == 0, shown.stderr
-    assert "refunded 42.00 USD" in shown.stdout
-    assert "verification: verified" in shown.stdout
+    programs.check_example("langchain_agent.py", office)
 
 
 def test_without_the_framework_the_error_names_the_extra() -> None:
-    program = (
-        "import sys; sys.modules['langchain_core.runnables'] = None; import countersign.langchain"
-    )
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert shown.returncode != 0
-    assert "pip install './sdk/python[langchain]'" in shown.stderr
+    programs.check_missing("langchain_core.runnables", "countersign.langchain", "langchain")

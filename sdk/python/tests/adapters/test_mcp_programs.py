@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import programs
 from mcp_servers import client_of_program, in_thread, is_error, text_of
 from office import Office
 
 HERE = Path(__file__).parent
-EXAMPLE = HERE.parents[3] / "examples" / "python" / "mcp_client.py"
-
-
-def environment(office: Office) -> dict[str, str]:
-    return {
-        **os.environ,
-        "COUNTERSIGN_API_KEY": office.key,
-        "COUNTERSIGN_BACKEND_URL": office.server.url,
-    }
 
 
 def test_a_client_over_standard_streams(office: Office, tmp_path: Path) -> None:
@@ -30,7 +21,12 @@ def test_a_client_over_standard_streams(office: Office, tmp_path: Path) -> None:
 
     async def main() -> None:
         program = [str(HERE / "mcp_program.py"), str(marks)]
-        async with client_of_program(sys.executable, program, environment(office)) as client:
+        environment = {
+            **os.environ,
+            "COUNTERSIGN_API_KEY": office.key,
+            "COUNTERSIGN_BACKEND_URL": office.server.url,
+        }
+        async with client_of_program(sys.executable, program, environment) as client:
             denied = await client.call_tool("denied_wipe", {})
             assert is_error(denied)
             assert "This is never done." in text_of(denied)
@@ -53,21 +49,11 @@ def test_a_client_over_standard_streams(office: Office, tmp_path: Path) -> None:
 
 
 def test_the_example(office: Office) -> None:
-    shown = subprocess.run(
-        [sys.executable, str(EXAMPLE)],
-        env={**environment(office), "COUNTERSIGN_API_KEY": office.server.key},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    shown = programs.run_example("mcp_client.py", office)
     assert "refunded 42.00 USD for order 7" in shown.stdout
     assert "2 actions" in shown.stderr
     assert "verification: verified" in shown.stderr
 
 
 def test_without_the_sdk_the_error_names_the_extra() -> None:
-    program = "import sys; sys.modules['mcp'] = None; import countersign.adapters.mcp"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert shown.returncode != 0
-    assert "pip install './sdk/python[mcp]'" in shown.stderr
+    programs.check_missing("mcp", "countersign.adapters.mcp", "mcp")
