@@ -80,6 +80,11 @@ func compareToken(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	return compareHash(x, token, hash)
+}
+
+// compareHash answers a program.
+func compareHash(x *exchange, token string, hash [32]byte) error {
 	matches, err := x.api.service.CompareToken(x.r.Context(), token, hash)
 	if err != nil {
 		return err
@@ -89,27 +94,34 @@ func compareToken(x *exchange) error {
 	return x.answer(http.StatusOK, w.End())
 }
 
-// compareForm is compareToken for browsers: it answers with the page.
+// compareForm is compareToken for forms. A browser gets the page. Any other client gets what JSON
+// gets: the JSON form of the page is the verdict on the link, which would read as a match.
 func (x *exchange) compareForm(token, data string) error {
 	sent, err := url.ParseQuery(data)
 	if err != nil {
 		return fault.Invalid(fault.FieldError{Detail: "the form cannot be read"})
 	}
 	c := comparison{Offered: true, Given: strings.TrimSpace(sent.Get("hash"))}
-	if hash, ok := ledger.ParseHash(c.Given); ok {
+	hash, ok := ledger.ParseHash(c.Given)
+	switch page := wantsPage(x.r.Header.Get("Accept")); {
+	case !page && !ok:
+		return fault.Invalid(fault.FieldError{Pointer: "/hash", Detail: "must be sha256: and 64 hexadecimal digits in lower case"})
+	case !page:
+		return compareHash(x, token, hash)
+	case ok:
 		matches, err := x.api.service.CompareToken(x.r.Context(), token, hash)
 		if err != nil {
 			return err
 		}
 		c.Answered, c.Matches = true, matches
-	} else {
+	default:
 		c.Fault = "This is not a SHA-256 hash. A hash is “sha256:” followed by 64 characters: digits and the letters a to f."
 	}
 	v, err := x.api.service.VerifyToken(x.r.Context(), token)
 	if err != nil {
 		return err
 	}
-	return x.public(v, c)
+	return x.page(http.StatusOK, v, c, failure{})
 }
 
 // Links with an approval's id still work. Their answers carry the date of their deprecation (RFC 9745)

@@ -223,6 +223,23 @@ func TestCompareACopyWithALink(t *testing.T) {
 			t.Errorf("the page says:\n%s", got)
 		}
 
+		// A program that sends the form, as curl -d does, must not take the verdict on the link for a match.
+		form := func(path, hash string) *answer {
+			t.Helper()
+			return s.do(t, call{
+				method: http.MethodPost, path: path, body: []byte("hash=" + hash),
+				header: http.Header{"Accept": {"*/*"}, "Content-Type": {"application/x-www-form-urlencoded"}},
+			})
+		}
+		for _, path := range []string{token.Path, token.Path + "/compare"} {
+			for hash, want := range map[string]bool{own: true, noHash: false} {
+				if got := form(path, hash).expect(t, http.StatusOK); string(got.body) != fmt.Sprintf(`{"matches":%t}`, want) {
+					t.Errorf("the form is answered with %s, want matches %t", got.body, want)
+				}
+			}
+			form(path, "md5:"+own[7:]).refuse(t, http.StatusUnprocessableEntity, "invalid_request")
+		}
+
 		var forged string
 		s.database.editReceipt(t, *sealed.ReceiptID, func(body string) string {
 			forged = strings.Replace(body, `"total_actions":1`, `"total_actions":2`, 1)
