@@ -88,6 +88,38 @@ func TestPublicPageComparesACopy(t *testing.T) {
 	b.quiet(t)
 }
 
+// The name of a copy cannot turn the direction of what the page says about it.
+func TestPublicPageIsNotTurnedByTheNameOfACopy(t *testing.T) {
+	t.Parallel()
+	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{})
+	sealed, other := s.seal(t, s.acme.agent, "held"), s.seal(t, s.acme.agent, "another")
+	token := s.issue(t, s.acme.admin, "receipt", *sealed.ReceiptID)
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(s.base+token.Path))
+	b.drop(t, "a\u202eb.json", other.Receipt)
+	if got := b.answer(t); !strings.Contains(got, "does not match") {
+		t.Fatalf("the page says %q", got)
+	}
+	if turned := ask[bool](t, b, `(() => {
+		const place = (word) => {
+			const texts = document.createTreeWalker(document.getElementById("answer"), NodeFilter.SHOW_TEXT);
+			for (let text; (text = texts.nextNode()); ) {
+				const at = text.data.indexOf(word);
+				if (at >= 0) {
+					const range = document.createRange();
+					range.setStart(text, at);
+					range.setEnd(text, at + word.length);
+					return range.getBoundingClientRect().left;
+				}
+			}
+		};
+		return !(place("does") < place("not") && place("not") < place("match"));
+	})()`); turned {
+		t.Error("the words after the name are shown in the opposite order")
+	}
+	b.quiet(t)
+}
+
 // The page compares the first decisions of an evidence file with the link. If the file has more, it
 // does not say that none matches.
 func TestPublicPageSaysWhatItDidNotCompare(t *testing.T) {

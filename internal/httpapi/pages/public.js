@@ -26,17 +26,29 @@
     return (await response.json()).matches;
   };
 
+  // The name of a file may turn the direction of text. In its own element, it turns only itself.
+  const nameOf = (file) => {
+    const name = document.createElement("bdi");
+    name.textContent = file.name;
+    return name;
+  };
+
+  // judge returns the texts and nodes of the answer.
   const judge = async (file) => {
     const hashes = await globalThis.hashesOfCopy(new Uint8Array(await file.arrayBuffer()), artifact);
     for (const hash of hashes.slice(0, maxRequests)) {
       if (await matches(hash)) {
-        return `✓ This link is about exactly this ${artifact}: ${file.name} is a true copy.`;
+        return [`✓ This link is about exactly this ${artifact}: `, nameOf(file), " is a true copy."];
       }
     }
     if (hashes.length > maxRequests) {
-      return `None of the first ${maxRequests} of the ${hashes.length} decisions in ${file.name} matches. Enter the hash of another one below.`;
+      return [
+        `None of the first ${maxRequests} of the ${hashes.length} decisions in `,
+        nameOf(file),
+        " matches. Enter the hash of another one below.",
+      ];
     }
-    return `✗ ${file.name} does not match: this link is about another ${artifact}, or the copy was changed.`;
+    return ["✗ ", nameOf(file), ` does not match: this link is about another ${artifact}, or the copy was changed.`];
   };
 
   const compare = async (file) => {
@@ -49,10 +61,10 @@
     try {
       result = await judge(file);
     } catch (error) {
-      result = error.isTrust ? error.message : "The server did not answer. Try again in a moment.";
+      result = [error.isTrust ? error.message : "The server did not answer. Try again in a moment."];
     }
     if (mine === turn) {
-      answer.textContent = result;
+      answer.replaceChildren(...result);
     }
   };
 

@@ -147,7 +147,7 @@
     byId("evidence").hidden = result.verdict === "no_bundle";
     showReceipt(result.receipt, result.verdict === "verified");
     showChecks(result.checks);
-    byId("checked").textContent = `Checked in this browser at ${new Date().toISOString()}: ${file.name}.`;
+    byId("checked").replaceChildren(`Checked in this browser at ${new Date().toISOString()}: `, element("bdi", file.name), ".");
     document.body.dataset.verdict = result.verdict;
   };
 
