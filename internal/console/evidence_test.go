@@ -180,3 +180,17 @@ func TestChainsAreShownWithoutTurnedText(t *testing.T) {
 	receipt := w.complete(t, w.acme, chain)
 	admin.get(t, "/receipts/"+receipt.String()).expect(t, http.StatusOK, "agent "+shown, "type "+shown, "pay "+shown).without(t, turned)
 }
+
+// The names of an organization and of a key cannot turn what stands beside them either, such as the
+// role of the key.
+func TestNamesAreShownWithoutTurnedText(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	const turned, shown = "\u202e~", `\u202e~`
+	w.settings(t, w.acme, `{"name":"acme `+turned+`"}`)
+	reader := w.signedInWith(t, w.acme, w.key(t, w.acme, "key "+turned, ledger.RoleMember))
+	reader.get(t, "/").expect(t, http.StatusOK, "acme "+shown, "key "+shown).without(t, turned)
+	for _, path := range []string{"/approvals", "/chains", "/receipts", "/policies", "/kill-switch"} {
+		reader.get(t, path).expect(t, http.StatusOK, "key "+shown).without(t, turned)
+	}
+}

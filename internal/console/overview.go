@@ -24,7 +24,7 @@ func showStart(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return v.show(http.StatusOK, "overview.html", o.Waiting.title(o.Organization.Name), o)
+	return v.show(http.StatusOK, "overview.html", o.Waiting.title(visible(o.Organization.Name)), o)
 }
 
 const overviewPage = 10
