@@ -233,6 +233,34 @@ func TestBrowserShowsTheButtonsAtOnce(t *testing.T) {
 	b.quiet(t)
 }
 
+// The lists of approvals fit windows of any width, whatever words agents and rules are named with.
+func TestBrowserListsApprovalsWithLongNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	long := strings.Repeat("long_name_", 10)
+	admin := w.callerOf(t, w.acme, ledger.RoleAdmin)
+	set := fmt.Sprintf(`{"rules":[{"name":%q,"when":"true","decision":"require_approval","reason":%q}]}`, long, long)
+	if _, err := w.service.PutPolicy(t.Context(), admin, &service.PolicyDocument{Text: []byte(set)}); err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"agent_name":%[1]q,"action_type":"tool_call","action_name":%[1]q,"payload":{"amount_usd":9000,"to":%[1]q}}`, long)
+	denied := w.waits(t, w.acme, body)
+	w.waits(t, w.acme, body)
+	if _, err := w.service.DecideApproval(t.Context(), admin, denied.ID, &ledger.Verdict{}); err != nil {
+		t.Fatal(err)
+	}
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleAdmin)
+	for _, width := range []int64{320, 390, 970, 1000, 1160, 1280} {
+		b.do(t, chromedp.EmulateViewport(width, 844))
+		for _, path := range []string{"/", "/approvals"} {
+			b.do(t, chromedp.Navigate(w.server.URL+path))
+			b.fits(t, fmt.Sprintf("%s at a width of %d", path, width))
+		}
+	}
+	b.quiet(t)
+}
+
 // A page that is open while somebody else decides says so by itself, takes the buttons
 // away and leads to the next.
 func TestBrowserSaysThatItWasDecidedElsewhere(t *testing.T) {
