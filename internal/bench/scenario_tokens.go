@@ -210,8 +210,9 @@ func largestT(times map[string][]float64) float64 {
 // welch is the statistic of Welch's t-test, of what lies below the 90th percentile:
 // rare long times are the machine's and say nothing of the kinds.
 func welch(a, b []float64) float64 {
-	meanA, varianceA := moments(trim(a))
-	meanB, varianceB := moments(trim(b))
+	a, b = trim(a), trim(b)
+	meanA, varianceA := moments(a)
+	meanB, varianceB := moments(b)
 	return quotient(meanA-meanB, math.Sqrt(varianceA/float64(len(a))+varianceB/float64(len(b))))
 }
 

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"errors"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -49,6 +50,19 @@ func TestRatiosAreTakenWithinARound(t *testing.T) {
 	theirs := []*Measurement{second(100), second(20), second(1000)}
 	if got := against(ours, theirs, (*Measurement).rate); got != 0.5 {
 		t.Errorf("got %v, want 0.5, the median of the rounds' ratios", got)
+	}
+}
+
+// Welch's statistic is that of the samples that are left when the slowest tenth is
+// trimmed: their means, their variances, and their number.
+func TestWelchCountsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	// Of ten values, nine are left: the means are 5 and 8, both variances 7.5.
+	a := []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 1000}
+	b := []float64{4, 5, 6, 7, 8, 9, 10, 11, 12, 50}
+	want := -3 / math.Sqrt(7.5/9+7.5/9)
+	if got := welch(a, b); math.Abs(got-want) > 1e-9 {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
