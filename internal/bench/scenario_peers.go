@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -78,7 +77,7 @@ func findPeer(dir, name string) (string, error) {
 	if len(found) == 0 {
 		return "", fmt.Errorf("there is no %s@VERSION in %s: scripts/bench-peers builds it", name, dir)
 	}
-	return slices.Max(found), nil
+	return newest(found), nil
 }
 
 // measureBeside starts the peers beside the other targets.

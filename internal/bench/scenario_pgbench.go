@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -64,7 +63,7 @@ func findPgbench() string {
 	if len(found) == 0 {
 		return ""
 	}
-	return slices.Max(found)
+	return newest(found)
 }
 
 // pgbench is PostgreSQL's load generator with a database and a script for it.

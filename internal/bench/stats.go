@@ -2,6 +2,8 @@ package bench
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -40,4 +42,16 @@ func quotient(a, b float64) float64 {
 		return 0
 	}
 	return a / b
+}
+
+// newest is the path with the highest version in it. There must be one.
+func newest(paths []string) string {
+	numbers := func(path string) (all []int) {
+		for _, digits := range strings.FieldsFunc(path, func(r rune) bool { return r < '0' || r > '9' }) {
+			number, _ := strconv.Atoi(digits) // no version is too large
+			all = append(all, number)
+		}
+		return all
+	}
+	return slices.MaxFunc(paths, func(a, b string) int { return slices.Compare(numbers(a), numbers(b)) })
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -140,5 +142,22 @@ func TestReadPgbench(t *testing.T) {
 		if _, err := readPgbench(bad); err == nil {
 			t.Errorf("%q was read", bad)
 		}
+	}
+}
+
+// Of several versions of a program the highest is measured, by its numbers.
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"opa@v1.9.4", "opa@v1.17.0", "opa@v1.2.30"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := findPeer(dir, "opa"); err != nil || filepath.Base(got) != "opa@v1.17.0" {
+		t.Errorf("got %q, %v, want opa@v1.17.0", got, err)
+	}
+	if got := newest([]string{"/9.6/bin/pgbench", "/15/bin/pgbench", "/14/bin/pgbench"}); got != "/15/bin/pgbench" {
+		t.Errorf("got %q, want /15/bin/pgbench", got)
 	}
 }
