@@ -141,13 +141,11 @@ func (p *pgbench) run(ctx context.Context) (*Measurement, error) {
 var errTooShort = errors.New("pgbench completed no transaction")
 
 func (p *pgbench) runFor(ctx context.Context, seconds int) (*Measurement, error) {
-	address := *p.database
-	address.User = url.User(p.database.User.Username())
+	address, environment := withoutPassword(p.database)
 	//nolint:gosec // pgbench, as it was found on the path
 	cmd := exec.CommandContext(ctx, p.program, "--no-vacuum", "--protocol=prepared", "--client="+strconv.Itoa(manyConnections),
-		"--jobs=1", "--time="+strconv.Itoa(seconds), "--file="+p.script, address.String())
-	password, _ := p.database.User.Password()
-	cmd.Env = append(foreignEnvironment(), "PGPASSWORD="+password)
+		"--jobs=1", "--time="+strconv.Itoa(seconds), "--file="+p.script, address)
+	cmd.Env = append(foreignEnvironment(), environment...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopTimeout
 	var out bytes.Buffer
@@ -159,6 +157,25 @@ func (p *pgbench) runFor(ctx context.Context, seconds int) (*Measurement, error)
 		return nil, fmt.Errorf("pgbench: %w\n%s", err, out.String())
 	}
 	return readPgbench(out.String())
+}
+
+// withoutPassword splits an address into what the list of processes may show and what
+// it must not. A password that only the environment knows stays there.
+func withoutPassword(database *url.URL) (address string, environment []string) {
+	shown, parameters := *database, database.Query()
+	password, _ := database.User.Password()
+	if parameters.Has("password") { // this one counts
+		password = parameters.Get("password")
+		parameters.Del("password")
+		shown.RawQuery = parameters.Encode()
+	}
+	if database.User != nil {
+		shown.User = url.User(database.User.Username())
+	}
+	if password != "" {
+		environment = append(environment, "PGPASSWORD="+password)
+	}
+	return shown.String(), environment
 }
 
 // readPgbench reads its summary. It gives no percentiles; the average stands for

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"math"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,5 +161,28 @@ func TestNewest(t *testing.T) {
 	}
 	if got := newest([]string{"/9.6/bin/pgbench", "/15/bin/pgbench", "/14/bin/pgbench"}); got != "/15/bin/pgbench" {
 		t.Errorf("got %q, want /15/bin/pgbench", got)
+	}
+}
+
+// The password of a database is passed to pgbench in the environment alone, wherever the
+// address has it. An address without one leaves it to the environment.
+func TestWithoutPassword(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]struct {
+		address     string
+		environment []string
+	}{
+		"postgres://bench:secret@db/x":                          {"postgres://bench@db/x", []string{"PGPASSWORD=secret"}},
+		"postgres://bench@db/x?password=secret&sslmode=disable": {"postgres://bench@db/x?sslmode=disable", []string{"PGPASSWORD=secret"}},
+		"postgres://bench@db/x":                                 {"postgres://bench@db/x", nil},
+		"postgres://db/x":                                       {"postgres://db/x", nil},
+	} {
+		database, err := url.Parse(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if address, environment := withoutPassword(database); address != want.address || !slices.Equal(environment, want.environment) {
+			t.Errorf("%s: got %q, %q, want %q, %q", given, address, environment, want.address, want.environment)
+		}
 	}
 }
