@@ -163,6 +163,29 @@ func TestRunStopsWhenInterrupted(t *testing.T) {
 	requireEmpty(t, config.Dir)
 }
 
+// A scenario that only computes ends early as well when it is interrupted, and what it
+// found until then is not reported.
+func TestComputingStopsWhenInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"raw", "audit", "decide"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := smallConfig(t, "unused")
+			config.Scenarios, config.Duration = []string{name}, 10*time.Minute
+			ctx, interrupt := context.WithTimeout(t.Context(), 2*time.Second)
+			defer interrupt()
+			began := time.Now()
+			if report, err := bench.Run(ctx, config); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, %v, want %v", report, err, context.DeadlineExceeded)
+			}
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("it took %s", took)
+			}
+			requireEmpty(t, config.Dir)
+		})
+	}
+}
+
 // A benchmark with settings out of range is refused before anything is made.
 func TestRunRefusesBadConfig(t *testing.T) {
 	t.Parallel()

@@ -6,8 +6,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"countersign/internal/classify"
 	"countersign/internal/ledger"
@@ -33,8 +34,11 @@ func measureRaw(ctx context.Context, b *bench) (*Scenario, error) {
 		if err != nil {
 			return nil, err
 		}
-		syncs = append(syncs, m)
-		rates = append(rates, hashRate(receipt, b.Duration/3))
+		rate, err := hashRate(ctx, receipt, b.Duration/3)
+		if err != nil {
+			return nil, err
+		}
+		syncs, rates = append(syncs, m), append(rates, rate)
 	}
 	s.Rows = append(s.Rows, summarize(syncName, syncs))
 	s.Figures = []Figure{
@@ -63,39 +67,54 @@ func (b *bench) receiptBytes(ctx context.Context) ([]byte, error) {
 	return made.body, nil
 }
 
+// repeat does something over and over for a time, and returns how often in a second.
+func repeat(ctx context.Context, duration time.Duration, one func() error) (rate float64, err error) {
+	const stretch = 256 // between two looks at the clock
+	began := time.Now()
+	for count := stretch; ; count += stretch {
+		for range stretch {
+			if err := one(); err != nil {
+				return 0, err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if took := time.Since(began); took >= duration {
+			return float64(count) / took.Seconds(), nil
+		}
+	}
+}
+
 // hashRate is how many receipts a second one core can authenticate and hash,
 // with nothing else to do.
-func hashRate(receipt []byte, duration time.Duration) float64 {
+func hashRate(ctx context.Context, receipt []byte, duration time.Duration) (float64, error) {
 	mac := hmac.New(sha256.New, make([]byte, 32))
 	var sum [sha256.Size]byte
-	const stretch = 256
-	began := time.Now()
-	count := 0
-	for count == 0 || time.Since(began) < duration {
-		for range stretch {
-			mac.Reset()
-			mac.Write(receipt)
-			mac.Sum(sum[:0])
-			sum = sha256.Sum256(receipt)
-		}
-		count += stretch
-	}
-	return float64(count) / time.Since(began).Seconds()
+	return repeat(ctx, duration, func() error {
+		mac.Reset()
+		mac.Write(receipt)
+		mac.Sum(sum[:0])
+		sum = sha256.Sum256(receipt)
+		return nil
+	})
 }
 
 // hashRates is what so many cores reach at once.
-func hashRates(receipt []byte, cores int, duration time.Duration) float64 {
+func hashRates(ctx context.Context, receipt []byte, cores int, duration time.Duration) (total float64, err error) {
 	rates := make([]float64, cores)
-	var running sync.WaitGroup
+	var running errgroup.Group
 	for i := range rates {
-		running.Go(func() { rates[i] = hashRate(receipt, duration) })
+		running.Go(func() (err error) {
+			rates[i], err = hashRate(ctx, receipt, duration)
+			return err
+		})
 	}
-	running.Wait()
-	total := 0.0
+	err = running.Wait()
 	for _, rate := range rates {
 		total += rate
 	}
-	return total
+	return total, err
 }
 
 func measureAudit(ctx context.Context, b *bench) (*Scenario, error) {
@@ -125,9 +144,15 @@ func (b *bench) auditOn(ctx context.Context, name string, cores int, s *Scenario
 		}
 		for range b.Rounds {
 			b.cores.pinSelf()
-			alone := hashRate(made.body, b.Duration/3)
+			alone, err := hashRate(ctx, made.body, b.Duration/3)
 			b.cores.unpinSelf()
-			raw := hashRates(made.body, cores, b.Duration/3)
+			if err != nil {
+				return nil, err
+			}
+			raw, err := hashRates(ctx, made.body, cores, b.Duration/3)
+			if err != nil {
+				return nil, err
+			}
 			rate, err := b.auditRate(ctx, r)
 			if err != nil {
 				return nil, err
@@ -171,7 +196,7 @@ func (b *bench) auditRate(ctx context.Context, r *records) (float64, error) {
 	return float64(checked) / time.Since(began).Seconds(), nil
 }
 
-func measureDecision(_ context.Context, b *bench) (*Scenario, error) {
+func measureDecision(ctx context.Context, b *bench) (*Scenario, error) {
 	org := &ledger.Organization{Settings: ledger.DefaultSettings()}
 	f, err := newFiller(&records{org: org, agent: placeholderKey()})
 	if err != nil {
@@ -187,23 +212,21 @@ func measureDecision(_ context.Context, b *bench) (*Scenario, error) {
 	defer b.cores.unpinSelf()
 	var times []float64
 	for range b.Rounds {
-		const stretch = 1024
-		count := 0
-		began := time.Now()
-		for count == 0 || time.Since(began) < b.Duration/3 {
-			for range stretch {
-				payload, metadata := f.action.Values()
-				found := classify.Classify(classify.Input{
-					ActionType: f.action.ActionType, ActionName: f.action.ActionName, Payload: payload, Metadata: metadata,
-				})
-				q := &ledger.Question{Org: org, Chain: &f.opened, State: state, Action: &f.action, Now: now}
-				if d := ledger.Decide(policy, q); d.Outcome != ledger.Allow || found.Amount != nil {
-					return nil, errors.New("an action was not decided")
-				}
+		rate, err := repeat(ctx, b.Duration/3, func() error {
+			payload, metadata := f.action.Values()
+			found := classify.Classify(classify.Input{
+				ActionType: f.action.ActionType, ActionName: f.action.ActionName, Payload: payload, Metadata: metadata,
+			})
+			q := &ledger.Question{Org: org, Chain: &f.opened, State: state, Action: &f.action, Now: now}
+			if d := ledger.Decide(policy, q); d.Outcome != ledger.Allow || found.Amount != nil {
+				return errors.New("an action was not decided")
 			}
-			count += stretch
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		times = append(times, float64(time.Since(began))/float64(count))
+		times = append(times, float64(time.Second)/rate)
 	}
 	return &Scenario{
 		Title:   "the decision itself",
