@@ -1,13 +1,15 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // session is one connection's part of a load.
@@ -29,39 +31,37 @@ type load struct {
 	session     func(connection int) session
 }
 
-// drive puts the load on the server. Any error of any request fails it.
+// drive puts the load on the server. The first request that fails ends it.
 func (l *load) drive(ctx context.Context) (*Measurement, error) {
+	running, ending := errgroup.WithContext(ctx)
 	connections, err := l.connect(ctx)
-	defer func() {
+	closeAll := func() {
 		for _, c := range connections {
 			c.close()
 		}
-	}()
+	}
+	defer closeAll()
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() {
-		for _, c := range connections {
-			c.close()
-		}
-	})
-	defer stop()
+	defer context.AfterFunc(ending, closeAll)()
 	from := time.Now().Add(l.warmUp)
 	workers := make([]*worker, len(connections))
-	var running sync.WaitGroup
 	for i, c := range connections {
 		w := &worker{connection: c, session: l.session(i), from: from, end: from.Add(l.duration)}
-		if err := c.expire(w.end); err != nil {
-			return nil, fmt.Errorf("set deadline: %w", err)
-		}
 		workers[i] = w
-		running.Go(w.run)
+		running.Go(func() error {
+			if err := w.run(); err != nil {
+				return fmt.Errorf("connection %d: %w", i, err)
+			}
+			return nil
+		})
 	}
-	pause(ctx, l.warmUp)
+	pause(ending, l.warmUp)
 	before, began := l.usage(), time.Now()
-	running.Wait()
+	err = running.Wait()
 	used, took := l.usage().since(before), time.Since(began)
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), err); err != nil {
 		return nil, err
 	}
 	m, err := gather(workers, from)
@@ -114,25 +114,26 @@ type worker struct {
 	latencies []time.Duration
 	others    int
 	last      time.Time // when the last answer came
-	err       error
 }
 
 // run goes on past the end until one request has counted: on a slow machine a
 // round then takes longer, and does not end with nothing.
-func (w *worker) run() {
+func (w *worker) run() error {
+	if err := w.connection.expire(w.end); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
 	w.latencies = make([]time.Duration, 0, 4096)
 	for {
 		began := time.Now()
 		if began.After(w.end) && len(w.latencies) > 0 {
-			return
+			return nil
 		}
 		counts, err := w.session.step(w.connection)
 		if errors.Is(err, errExhausted) {
-			return
+			return nil
 		}
 		if err != nil {
-			w.err = err
-			return
+			return err
 		}
 		w.last = time.Now()
 		switch {
@@ -149,10 +150,7 @@ func gather(workers []*worker, from time.Time) (*Measurement, error) {
 	m := &Measurement{}
 	var all []time.Duration
 	last := from
-	for i, w := range workers {
-		if w.err != nil {
-			return nil, fmt.Errorf("connection %d: %w", i, w.err)
-		}
+	for _, w := range workers {
 		all = append(all, w.latencies...)
 		m.Others += w.others
 		if w.last.After(last) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -184,5 +185,39 @@ func TestWithoutPassword(t *testing.T) {
 		if address, environment := withoutPassword(database); address != want.address || !slices.Equal(environment, want.environment) {
 			t.Errorf("%s: got %q, %q, want %q, %q", given, address, environment, want.address, want.environment)
 		}
+	}
+}
+
+// refusal is a session of which one connection is refused at once; the others wait for
+// an answer.
+type refusal struct{ connection int }
+
+func (s refusal) step(c *connection) (bool, error) {
+	if s.connection == 1 {
+		return true, errNotHTTP
+	}
+	return true, c.read()
+}
+
+// A request that fails ends the round of all connections at once.
+//
+//countersign:host it runs the server that is measured
+func TestDriveEndsWithTheFirstFailure(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	l := &load{
+		server: &server{address: listener.Addr().String(), cmd: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}}, connections: 3,
+		duration: 20 * time.Second, session: func(i int) session { return refusal{i} },
+	}
+	began := time.Now()
+	if _, err := l.drive(t.Context()); !errors.Is(err, errNotHTTP) || !strings.Contains(err.Error(), "connection 1") {
+		t.Errorf("got %v, want the refusal of connection 1", err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it ended after %s", took)
 	}
 }
