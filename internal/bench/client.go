@@ -44,6 +44,7 @@ var (
 	errNotHTTP     = errors.New("the answer is not HTTP/1.1")
 	errNoLength    = errors.New("the answer does not tell its length")
 	errSurplus     = errors.New("the server sent more than one answer")
+	errUnexpected  = errors.New("the answer is not what is measured")
 	errAnswerLarge = errors.New("the answer is too large")
 )
 
@@ -78,6 +79,16 @@ func (c *connection) exchange(request []byte) ([]byte, error) {
 		return nil, errSurplus
 	}
 	return c.in[body:], successful(c.in)
+}
+
+// expect sends a request whose answer must hold a text. Not every refusal has the status
+// of one.
+func (c *connection) expect(request []byte, text string) error {
+	body, err := c.exchange(request)
+	if err == nil && !bytes.Contains(body, []byte(text)) {
+		err = fmt.Errorf("%w: %.600q", errUnexpected, body)
+	}
+	return err
 }
 
 func (c *connection) read() error {

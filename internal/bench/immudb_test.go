@@ -74,13 +74,33 @@ func TestSetSession(t *testing.T) {
 	}
 }
 
-// A decision of OPA's that is no permission is an error: the policy was not evaluated.
-func TestDecisionSession(t *testing.T) {
+// An answer with a success's status is an error all the same if it is not the one that
+// is measured: a decision that denies, a receipt that does not verify.
+func TestSessionsReadTheirAnswers(t *testing.T) {
 	t.Parallel()
-	for body, want := range map[string]error{`{"result":"allow"}`: nil, `{"result":"deny"}`: errNotAllowed, `{}`: errNotAllowed} {
-		answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-		if _, err := newDecisionSession().step(answering(t, answer)); !errors.Is(err, want) {
-			t.Errorf("%s: got %v, want %v", body, err, want)
+	one := func() *queue { return &queue{ids: []string{idPlace}} }
+	event := func() session {
+		s := newEventSession("key", 0)
+		s.left = 1
+		return s
+	}
+	for _, c := range []struct {
+		what      string
+		begin     func() session
+		good, bad string
+	}{
+		{"an event", event, `{"policy_decision":"allow"}`, `{"policy_decision":"deny"}`},
+		{"a completion", func() session { return newCompletionSession("key", one()) }, `{"receipt_id":"1"}`, `{}`},
+		{"a receipt check", func() session { return newCheckSession(one()) }, `{"valid":true}`, `{"valid":false}`},
+		{"a token check", func() session { return newTokenSession(one()) }, `{"overall_status":"verified"}`, `{"overall_status":"failed"}`},
+		{"OPA's decision", newDecisionSession, `{"result":"allow"}`, `{"result":"deny"}`},
+		{"OPA without the policy", newDecisionSession, `{"result":"allow"}`, `{}`},
+	} {
+		for body, want := range map[string]error{c.good: nil, c.bad: errUnexpected} {
+			answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			if counts, err := c.begin().step(answering(t, answer)); !counts || !errors.Is(err, want) {
+				t.Errorf("%s, %s: got %v, %v, want %v", c.what, body, counts, err, want)
+			}
 		}
 	}
 }

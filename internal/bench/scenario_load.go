@@ -121,7 +121,7 @@ func measureCompletion(ctx context.Context, b *bench) (*Scenario, error) {
 				ids.endless = false
 			}
 			l := &load{server: t.server, connections: manyConnections, duration: b.Duration}
-			l.session = func(int) session { return newIDSession(completionRequest(t.apiKey), ids) }
+			l.session = func(int) session { return newCompletionSession(t.apiKey, ids) }
 			return l.drive(ctx)
 		})
 	})
@@ -167,7 +167,7 @@ func measureVerification(ctx context.Context, b *bench) (*Scenario, error) {
 				ids.ids = receiptTexts(t.filled.receipts)
 			}
 			l := &load{server: t.server, connections: manyConnections, warmUp: b.warmUp(), duration: b.Duration}
-			l.session = func(int) session { return newIDSession(checkRequest(), ids) }
+			l.session = func(int) session { return newCheckSession(ids) }
 			return l.drive(ctx)
 		})
 	})

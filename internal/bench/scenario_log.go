@@ -54,7 +54,7 @@ func (b *bench) timeCheckpoints(ctx context.Context, name string) (_ *Measuremen
 	sealing := &queue{ids: ids}
 	l := &load{server: t.server, connections: manyConnections, duration: longestRound}
 	l.session = func(int) session {
-		return &countedSession{newIDSession(completionRequest(t.apiKey), sealing), &w.answered}
+		return &countedSession{newCompletionSession(t.apiKey, sealing), &w.answered}
 	}
 	var m *Measurement
 	var running errgroup.Group

@@ -24,11 +24,8 @@ const (
 	// manyTokens are not: in turn, each is asked about again after some seconds.
 	manyTokens = 20_000
 	// expiry is far enough in the future for a token to be issued on a busy machine.
-	expiry     = 2 * time.Second
-	tokenPlace = "cvt_0000000000000000000000000000000000000000000"
+	expiry = 2 * time.Second
 )
-
-func tokenRequest() []byte { return request("GET", "/public/v2/verify/"+tokenPlace, "", "") }
 
 // withTokens is a store with receipts and a public token for each, and tokens that
 // open nothing any more.
@@ -116,9 +113,9 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 			}
 			l.session = func(int) session {
 				if t.bare() {
-					return newIDSession(checkRequest(), asked[t])
+					return newCheckSession(asked[t])
 				}
-				return newPlaceSession(tokenRequest(), tokenPlace, asked[t])
+				return newTokenSession(asked[t])
 			}
 			return l.drive(ctx)
 		})

@@ -86,8 +86,7 @@ func (s *eventSession) step(c *connection) (bool, error) {
 	s.count++
 	writeHex(s.key, s.count)
 	copy(s.name, actionNames[s.count%uint64(len(actionNames))])
-	_, err := c.exchange(s.event)
-	return true, err
+	return true, c.expect(s.event, `"policy_decision":"allow"`)
 }
 
 var idMember = []byte(`"id":"`)
@@ -179,16 +178,29 @@ func (q *queue) take() (string, bool) {
 // idSession sends one request for each id of a queue.
 type idSession struct {
 	request []byte
-	at      int
+	at      int    // where the id goes
+	want    string // a text of every answer
 	ids     *queue
 }
 
-func newIDSession(request []byte, ids *queue) session { return newPlaceSession(request, idPlace, ids) }
+func newIDSession(request []byte, place, want string, ids *queue) session {
+	return &idSession{request: request, at: bytes.Index(request, []byte(place)), want: want, ids: ids}
+}
 
-// newPlaceSession puts what a queue hands out where the place stands, which has its
-// length.
-func newPlaceSession(request []byte, place string, ids *queue) session {
-	return &idSession{request: request, at: bytes.Index(request, []byte(place)), ids: ids}
+func newCompletionSession(apiKey string, ids *queue) session {
+	r := request("POST", "/v1/chains/"+idPlace+"/complete", apiKey, `{"outcome":"completed"}`)
+	return newIDSession(r, idPlace, `"receipt_id":"`, ids)
+}
+
+func newCheckSession(ids *queue) session {
+	return newIDSession(request("GET", "/v1/receipts/"+idPlace+"/verify", "", ""), idPlace, `"valid":true`, ids)
+}
+
+// tokenPlace is as long as a token.
+const tokenPlace = "cvt_0000000000000000000000000000000000000000000"
+
+func newTokenSession(ids *queue) session {
+	return newIDSession(request("GET", "/public/v2/verify/"+tokenPlace, "", ""), tokenPlace, `"overall_status":"verified"`, ids)
 }
 
 func (s *idSession) step(c *connection) (bool, error) {
@@ -197,15 +209,8 @@ func (s *idSession) step(c *connection) (bool, error) {
 		return false, errExhausted
 	}
 	copy(s.request[s.at:], id)
-	_, err := c.exchange(s.request)
-	return true, err
+	return true, c.expect(s.request, s.want)
 }
-
-func completionRequest(apiKey string) []byte {
-	return request("POST", "/v1/chains/"+idPlace+"/complete", apiKey, `{"outcome":"completed"}`)
-}
-
-func checkRequest() []byte { return request("GET", "/v1/receipts/"+idPlace+"/verify", "", "") }
 
 func receiptTexts(ids []ledger.ReceiptID) []string {
 	texts := make([]string, len(ids))
