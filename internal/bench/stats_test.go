@@ -221,3 +221,18 @@ func TestDriveEndsWithTheFirstFailure(t *testing.T) {
 		t.Errorf("it ended after %s", took)
 	}
 }
+
+// Memory is judged only where the system tells it.
+func TestMemoryThatIsNotTold(t *testing.T) {
+	t.Parallel()
+	s := &Scenario{}
+	s.addMemory(sqliteName, 2*time.Second, 0, 0)
+	if len(s.Bars) != 1 || s.Bars[0].Got != 2000 || s.Bars[0].Met || len(s.Figures) != 0 {
+		t.Errorf("got %+v, %+v, want the start alone, missed", s.Bars, s.Figures)
+	}
+	s = &Scenario{}
+	s.addMemory(sqliteName, time.Millisecond, 50_000_000, 90_000_000)
+	if len(s.Bars) != 2 || s.Bars[1].Got != 90 || !s.Bars[1].Met || len(s.Figures) != 1 || s.Figures[0].Value != 50 {
+		t.Errorf("got %+v, %+v, want the start, 90 MB, and 50 MB after the start", s.Bars, s.Figures)
+	}
+}
