@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -57,33 +56,19 @@ func measureRules(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("durable events under %d rules, %d connections", benchRules, manyConnections),
 		Notes: []string{"in turns with a server whose organization has put none; classification and the built-in rules are in both"},
 	}
-	for _, name := range b.serviceNames() {
-		if err := b.compareRules(ctx, s, name); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-func (b *bench) compareRules(ctx context.Context, s *Scenario, name string) (err error) {
-	plain, endPlain, err := b.startService(ctx, name, nothing)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, endPlain()) }()
-	ruled, endRuled, err := b.startService(ctx, name, withRules)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, endRuled()) }()
-	ruled.name = fmt.Sprintf("%s, %d rules", name, benchRules)
-	err = b.rounds(ctx, []*target{plain, ruled}, s, func(ctx context.Context, t *target) (*Measurement, error) {
-		return b.eventLoad(t, manyConnections).drive(ctx)
+	err := b.onEachService(ctx, nothing, func(plain *target) error {
+		return b.onService(ctx, plain.name, withRules, func(ruled *target) error {
+			ruled.name = fmt.Sprintf("%s, %d rules", plain.name, benchRules)
+			err := b.rounds(ctx, []*target{plain, ruled}, s, func(ctx context.Context, t *target) (*Measurement, error) {
+				return b.eventLoad(t, manyConnections).drive(ctx)
+			})
+			if err != nil {
+				return err
+			}
+			ratio := against(s.row(ruled.name).Rounds, s.row(plain.name).Rounds, (*Measurement).rate)
+			s.Bars = append(s.Bars, atLeast(fmt.Sprintf("events on %s under %d rules, of those under none", plain.name, benchRules), 0.85, ratio, ""))
+			return nil
+		})
 	})
-	if err != nil {
-		return err
-	}
-	ratio := against(s.row(ruled.name).Rounds, s.row(plain.name).Rounds, (*Measurement).rate)
-	s.Bars = append(s.Bars, atLeast(fmt.Sprintf("events on %s under %d rules, of those under none", name, benchRules), 0.85, ratio, ""))
-	return nil
+	return s, err
 }

@@ -27,26 +27,22 @@ func measureApprovals(ctx context.Context, b *bench) (*Scenario, error) {
 			"on PostgreSQL half of the clients wait at each of two replicas, and reviewers decide at both in turn",
 		},
 	}
-	for _, name := range b.serviceNames() {
-		m, err := b.timeApprovals(ctx, name)
+	err := b.onEachService(ctx, withReviewer(b.Waiters), func(t *target) error {
+		m, err := b.timeApprovals(ctx, t)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return err
 		}
-		s.Rows = append(s.Rows, summarize(name, []*Measurement{m}))
-		s.Bars = append(s.Bars, atMost("p99 of a decision's way to its client on "+name, 50, float64(m.P99)/float64(time.Millisecond), "ms"))
-	}
-	return s, nil
+		s.Rows = append(s.Rows, summarize(t.name, []*Measurement{m}))
+		s.Bars = append(s.Bars, atMost("p99 of a decision's way to its client on "+t.name, 50, float64(m.P99)/float64(time.Millisecond), "ms"))
+		return nil
+	})
+	return s, err
 }
 
-func (b *bench) timeApprovals(ctx context.Context, name string) (_ *Measurement, err error) {
-	t, end, err := b.startService(ctx, name, withReviewer(b.Waiters))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+func (b *bench) timeApprovals(ctx context.Context, t *target) (_ *Measurement, err error) {
 	addresses := []string{t.server.address}
-	if name == postgresName {
-		replica, err := b.launch(ctx, name+", second replica", t.environment, "serve", "--data", t.place.dir, "--listen", "127.0.0.1:0", "--public-rate", "0")
+	if t.name == postgresName {
+		replica, err := b.launch(ctx, t.name+", second replica", t.environment, "serve", "--data", t.place.dir, "--listen", "127.0.0.1:0", "--public-rate", "0")
 		if err != nil {
 			return nil, err
 		}

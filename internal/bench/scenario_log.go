@@ -22,24 +22,20 @@ func measureLog(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("checkpoints while %d connections complete chains of one organization", manyConnections),
 		Notes: []string{fmt.Sprintf("from a completion's answer to a public checkpoint that includes its receipt, asked for every %s; the rate is that of the completions", lookEvery)},
 	}
-	for _, name := range b.serviceNames() {
-		m, longest, err := b.timeCheckpoints(ctx, name)
+	named := func(_ context.Context, r *records) (*filled, error) { return &filled{org: r.org.Slug}, nil }
+	err := b.onEachService(ctx, named, func(t *target) error {
+		m, longest, err := b.timeCheckpoints(ctx, t)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return err
 		}
-		s.Rows = append(s.Rows, summarize(name, []*Measurement{m}))
-		s.Bars = append(s.Bars, atMost("the longest way into a checkpoint on "+name, 1, longest.Seconds(), "s"))
-	}
-	return s, nil
+		s.Rows = append(s.Rows, summarize(t.name, []*Measurement{m}))
+		s.Bars = append(s.Bars, atMost("the longest way into a checkpoint on "+t.name, 1, longest.Seconds(), "s"))
+		return nil
+	})
+	return s, err
 }
 
-func (b *bench) timeCheckpoints(ctx context.Context, name string) (_ *Measurement, longest time.Duration, err error) {
-	named := func(_ context.Context, r *records) (*filled, error) { return &filled{org: r.org.Slug}, nil }
-	t, end, err := b.startService(ctx, name, named)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { err = errors.Join(err, end()) }()
+func (b *bench) timeCheckpoints(ctx context.Context, t *target) (m *Measurement, longest time.Duration, err error) {
 	b.cores.pinSelf()
 	defer b.cores.unpinSelf()
 	ids, err := b.openChains(ctx, t)
@@ -56,7 +52,6 @@ func (b *bench) timeCheckpoints(ctx context.Context, name string) (_ *Measuremen
 	l.session = func(int) session {
 		return &countedSession{newCompletionSession(t.apiKey, sealing), &w.answered}
 	}
-	var m *Measurement
 	var running errgroup.Group
 	running.Go(func() error { return w.run(ctx) })
 	running.Go(func() (err error) {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -19,33 +18,22 @@ func measureMemory(ctx context.Context, b *bench) (*Scenario, error) {
 	events := func(ctx context.Context, r *records) (*filled, error) {
 		return r.fill(ctx, (b.Preload+eventsPerChain-1)/eventsPerChain, eventsPerChain, false)
 	}
-	for _, name := range b.serviceNames() {
-		if err := b.memoryOn(ctx, name, events, s); err != nil {
-			return nil, err
+	err := b.onEachService(ctx, events, func(t *target) error {
+		idle, _ := memoryOf(t.server.pid())
+		b.cores.pinSelf()
+		defer b.cores.unpinSelf()
+		l := b.eventLoad(t, manyConnections)
+		l.duration = time.Duration(b.Rounds) * b.Duration
+		m, err := l.drive(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	return s, nil
-}
-
-func (b *bench) memoryOn(ctx context.Context, name string, events stock, s *Scenario) (err error) {
-	t, end, err := b.startService(ctx, name, events)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	idle, _ := memoryOf(t.server.pid())
-	b.cores.pinSelf()
-	defer b.cores.unpinSelf()
-	l := b.eventLoad(t, manyConnections)
-	l.duration = time.Duration(b.Rounds) * b.Duration
-	m, err := l.drive(ctx)
-	if err != nil {
-		return err
-	}
-	_, peak := memoryOf(t.server.pid())
-	s.Rows = append(s.Rows, summarize(name, []*Measurement{m}))
-	s.addMemory(name, t.server.started, idle, peak)
-	return nil
+		_, peak := memoryOf(t.server.pid())
+		s.Rows = append(s.Rows, summarize(t.name, []*Measurement{m}))
+		s.addMemory(t.name, t.server.started, idle, peak)
+		return nil
+	})
+	return s, err
 }
 
 // addMemory judges a server's start, and its memory where the system tells it.

@@ -30,53 +30,40 @@ func measureNeighbours(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("durable events beside a noisy organization, %d connections", fewConnections),
 		Notes: []string{fmt.Sprintf("the noisy one has %d rules at the bound of what a rule may cost, and %d connections that record events of 3 KB", noisyRules, manyConnections)},
 	}
-	for _, name := range b.serviceNames() {
-		if err := b.compareNeighbours(ctx, s, name); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+	err := b.onEachService(ctx, withNoisyOrganization, func(t *target) error {
+		noisy := *t
+		noisy.name += ", noisy"
+		err := b.rounds(ctx, []*target{t, &noisy}, s, func(ctx context.Context, measured *target) (*Measurement, error) {
+			if measured == &noisy {
+				silence, err := makeNoise(ctx, t)
+				if err != nil {
+					return nil, err
+				}
+				defer silence()
+			}
+			return b.eventLoad(measured, fewConnections).drive(ctx)
+		})
+		if err != nil {
+			return err
 		}
-	}
-	return s, nil
+		ratio := against(s.row(noisy.name).Rounds, s.row(t.name).Rounds, p99Of)
+		s.Bars = append(s.Bars, atMost("p99 on "+t.name+" beside the noisy organization, times that without it", 5, ratio, ""))
+		return b.timeKillSwitch(ctx, s, t)
+	})
+	return s, err
 }
 
-func (b *bench) compareNeighbours(ctx context.Context, s *Scenario, name string) (err error) {
-	t, end, err := b.startService(ctx, name, withNoisyOrganization)
+// timeKillSwitch stops the noisy organization at its worst.
+func (b *bench) timeKillSwitch(ctx context.Context, s *Scenario, t *target) error {
+	silence, err := makeNoise(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, end()) }()
-	b.cores.pinSelf()
-	defer b.cores.unpinSelf()
-	var quiet, noisy []*Measurement
-	for round := range b.Rounds {
-		m, err := b.eventLoad(t, fewConnections).drive(ctx)
-		if err != nil {
-			return err
-		}
-		quiet = append(quiet, m)
-		silence, err := makeNoise(ctx, t)
-		if err != nil {
-			return err
-		}
-		m, err = b.eventLoad(t, fewConnections).drive(ctx)
-		if round == b.Rounds-1 && err == nil {
-			err = s.timeKillSwitch(ctx, t)
-		}
-		silence()
-		if err != nil {
-			return err
-		}
-		noisy = append(noisy, m)
-	}
-	s.Rows = append(s.Rows, summarize(name, quiet), summarize(name+", noisy", noisy))
-	s.Bars = append(s.Bars, atMost("p99 on "+name+" beside the noisy organization, times that without it", 5, against(noisy, quiet, p99Of), ""))
-	return nil
-}
-
-// timeKillSwitch stops the noisy organization.
-func (s *Scenario) timeKillSwitch(ctx context.Context, t *target) error {
+	defer silence()
+	pause(ctx, b.Duration)
 	w := &waitingRoom{target: t, client: http.DefaultClient}
 	began := time.Now()
-	_, err := w.send(ctx, t.server.address, http.MethodPost, "/v1/kill-switch/activate", t.filled.noisyAdmin, `{"reason":"it is at its worst"}`)
+	_, err = w.send(ctx, t.server.address, http.MethodPost, "/v1/kill-switch/activate", t.filled.noisyAdmin, `{"reason":"it is at its worst"}`)
 	s.Bars = append(s.Bars, atMost("the noisy organization's kill switch on "+t.name+" answers within", 3, time.Since(began).Seconds(), "s"))
 	return err
 }

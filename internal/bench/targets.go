@@ -153,6 +153,24 @@ func (b *bench) withTargets(ctx context.Context, stock stock, use func([]*target
 	return use(append([]*target{bare}, services...))
 }
 
+// onEachService runs use with each service in turn, on a store of its own.
+func (b *bench) onEachService(ctx context.Context, stock stock, use func(*target) error) error {
+	for _, name := range b.serviceNames() {
+		if err := b.onService(ctx, name, stock, use); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) onService(ctx context.Context, name string, stock stock, use func(*target) error) error {
+	t, end, err := b.startService(ctx, name, stock)
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(t), end())
+}
+
 // measure measures one target once.
 type measure func(context.Context, *target) (*Measurement, error)
 
