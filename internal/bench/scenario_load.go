@@ -29,15 +29,12 @@ func measureEvents(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("durable events, %d connections", manyConnections),
 		Notes: []string{openingNote, "every event has an idempotency key"},
 	}
-	err := b.withTargets(ctx, nothing, func(targets []*target) error {
-		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
-			return b.eventLoad(t, manyConnections).drive(ctx)
-		})
+	err := b.compare(ctx, s, nothing, func(ctx context.Context, t *target) (*Measurement, error) {
+		return b.eventLoad(t, manyConnections).drive(ctx)
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.compareWithBare()
 	s.cpuBars("an event", 1.7)
 	s.p99Bars()
 	return s, nil
@@ -48,19 +45,15 @@ func measureLatency(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("durable events, %d connections", fewConnections),
 		Notes: []string{openingNote, "fdatasync is measured in the same rounds on the same file system, after appends of 64 KiB"},
 	}
-	err := b.withTargets(ctx, nothing, func(targets []*target) error {
-		targets = append(targets, &target{name: syncName})
-		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
-			if t.name == syncName {
-				return b.timeSyncs(ctx)
-			}
-			return b.eventLoad(t, fewConnections).drive(ctx)
-		})
-	})
+	err := b.compare(ctx, s, nothing, func(ctx context.Context, t *target) (*Measurement, error) {
+		if t.name == syncName {
+			return b.timeSyncs(ctx)
+		}
+		return b.eventLoad(t, fewConnections).drive(ctx)
+	}, &target{name: syncName})
 	if err != nil {
 		return nil, err
 	}
-	s.compareWithBare()
 	s.Bars = append(s.Bars, atMost("p50 on SQLite, times an fdatasync's", 10, against(s.row(sqliteName).Rounds, s.row(syncName).Rounds, p50Of), ""))
 	return s, nil
 }
@@ -110,25 +103,22 @@ func measureCompletion(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("completing chains of %d events, %d connections, one organization", eventsPerCompletion, manyConnections),
 		Notes: []string{fmt.Sprintf("the server opens the chains and records their events before the clock starts; a round ends early when its %d are complete", b.Chains)},
 	}
-	err := b.withTargets(ctx, nothing, func(targets []*target) error {
-		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
-			ids := &queue{ids: []string{idPlace}, endless: true}
-			if !t.bare() {
-				var err error
-				if ids.ids, err = b.openChains(ctx, t); err != nil {
-					return nil, err
-				}
-				ids.endless = false
+	err := b.compare(ctx, s, nothing, func(ctx context.Context, t *target) (*Measurement, error) {
+		ids := &queue{ids: []string{idPlace}, endless: true}
+		if !t.bare() {
+			var err error
+			if ids.ids, err = b.openChains(ctx, t); err != nil {
+				return nil, err
 			}
-			l := &load{server: t.server, connections: manyConnections, duration: b.Duration}
-			l.session = func(int) session { return newCompletionSession(t.apiKey, ids) }
-			return l.drive(ctx)
-		})
+			ids.endless = false
+		}
+		l := &load{server: t.server, connections: manyConnections, duration: b.Duration}
+		l.session = func(int) session { return newCompletionSession(t.apiKey, ids) }
+		return l.drive(ctx)
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.compareWithBare()
 	s.cpuBars("a completion", 3)
 	return s, nil
 }
@@ -160,21 +150,18 @@ func measureVerification(ctx context.Context, b *bench) (*Scenario, error) {
 	receipts := func(ctx context.Context, r *records) (*filled, error) {
 		return r.fill(ctx, count, eventsPerCompletion, true)
 	}
-	err := b.withTargets(ctx, receipts, func(targets []*target) error {
-		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
-			ids := &queue{ids: []string{idPlace}, endless: true}
-			if !t.bare() {
-				ids.ids = receiptTexts(t.filled.receipts)
-			}
-			l := &load{server: t.server, connections: manyConnections, warmUp: b.warmUp(), duration: b.Duration}
-			l.session = func(int) session { return newCheckSession(ids) }
-			return l.drive(ctx)
-		})
+	err := b.compare(ctx, s, receipts, func(ctx context.Context, t *target) (*Measurement, error) {
+		ids := &queue{ids: []string{idPlace}, endless: true}
+		if !t.bare() {
+			ids.ids = receiptTexts(t.filled.receipts)
+		}
+		l := &load{server: t.server, connections: manyConnections, warmUp: b.warmUp(), duration: b.Duration}
+		l.session = func(int) session { return newCheckSession(ids) }
+		return l.drive(ctx)
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.compareWithBare()
 	s.cpuBars("a receipt check", 1.7)
 	s.p99Bars()
 	return s, nil

@@ -181,6 +181,18 @@ func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one 
 	return b.takeRounds(ctx, targets, s, one)
 }
 
+// compare measures the bare server, every service and what else there is in the same
+// rounds, and fills in the ratios to the bare server.
+func (b *bench) compare(ctx context.Context, s *Scenario, stock stock, one measure, others ...*target) error {
+	err := b.withTargets(ctx, stock, func(targets []*target) error {
+		return b.rounds(ctx, append(targets, others...), s, one)
+	})
+	if err == nil {
+		s.compareWithBare()
+	}
+	return err
+}
+
 // roundsAtMost bounds how many rounds of a measurement are taken if some are dropped.
 func (b *bench) roundsAtMost() int {
 	const times = 3
