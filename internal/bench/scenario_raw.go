@@ -51,16 +51,11 @@ func measureRaw(ctx context.Context, b *bench) (*Scenario, error) {
 
 // receiptBytes makes a real receipt of a chain of ten events.
 func (b *bench) receiptBytes(ctx context.Context) ([]byte, error) {
-	p, err := b.newPlace(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	_, made, err := prepare(ctx, p, func(ctx context.Context, r *records) (*filled, error) {
-		return r.fill(ctx, 1, eventsPerCompletion, true)
+	var made *filled
+	err := b.withRecords(ctx, sqliteName, func(r *records) (err error) {
+		made, err = r.fill(ctx, 1, eventsPerCompletion, true)
+		return err
 	})
-	if removeErr := p.remove(); err == nil {
-		err = removeErr
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -132,40 +127,33 @@ func measureAudit(ctx context.Context, b *bench) (*Scenario, error) {
 }
 
 func (b *bench) auditOn(ctx context.Context, name string, cores int, s *Scenario) error {
-	p, err := b.newPlace(ctx, name == postgresName)
-	if err != nil {
-		return err
-	}
 	var rates, ratios, shares []float64
-	_, _, err = prepare(ctx, p, func(ctx context.Context, r *records) (*filled, error) {
+	err := b.withRecords(ctx, name, func(r *records) error {
 		made, err := r.fill(ctx, b.Receipts, len(actionNames), true)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for range b.Rounds {
 			b.cores.pinSelf()
 			alone, err := hashRate(ctx, made.body, b.Duration/3)
 			b.cores.unpinSelf()
 			if err != nil {
-				return nil, err
+				return err
 			}
 			raw, err := hashRates(ctx, made.body, cores, b.Duration/3)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			rate, err := b.auditRate(ctx, r)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			b.Progress("  %s: %.0f receipts/s", name, rate)
 			rates, ratios = append(rates, rate), append(ratios, quotient(rate, raw))
 			shares = append(shares, quotient(rate, alone*float64(cores)))
 		}
-		return made, nil
+		return nil
 	})
-	if removeErr := p.remove(); err == nil {
-		err = removeErr
-	}
 	if err != nil {
 		return err
 	}

@@ -106,6 +106,16 @@ func prepare(ctx context.Context, p *place, stock stock) (apiKey string, filled 
 	return r.agent.Text.Reveal(), filled, errors.Join(err, r.close())
 }
 
+// withRecords runs use with a new store that no server has.
+func (b *bench) withRecords(ctx context.Context, name string, use func(*records) error) error {
+	p, err := b.newPlace(ctx, name == postgresName)
+	if err != nil {
+		return err
+	}
+	_, _, err = prepare(ctx, p, func(_ context.Context, r *records) (*filled, error) { return nil, use(r) })
+	return errors.Join(err, p.remove())
+}
+
 func (b *bench) startBare(ctx context.Context, like *target) (*target, error) {
 	file := filepath.Join(b.dir, "answers.json")
 	if err := sample(ctx, like, file); err != nil {
