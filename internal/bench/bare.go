@@ -20,7 +20,7 @@ import (
 // server answers the same bytes with the same headers, without doing anything
 // for them.
 type answers struct {
-	Open, Event, Complete, Check answer
+	Open, Event, Complete, Check *answer
 }
 
 type answer struct {
@@ -32,13 +32,13 @@ type answer struct {
 func (a *answers) to(r *http.Request) *answer {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/events"):
-		return &a.Event
+		return a.Event
 	case strings.HasSuffix(r.URL.Path, "/complete"):
-		return &a.Complete
+		return a.Complete
 	case strings.HasSuffix(r.URL.Path, "/verify"):
-		return &a.Check
+		return a.Check
 	default:
-		return &a.Open
+		return a.Open
 	}
 }
 
@@ -105,32 +105,31 @@ func ServeBare(ctx context.Context, answersFile string, log io.Writer) error {
 // sample asks the service one request of each kind and writes its answers to a
 // file for the bare server.
 func sample(ctx context.Context, t *target, file string) error {
-	var got answers
-	if err := ask(ctx, t, http.MethodPost, "/v1/chains", chainBody, &got.Open); err != nil {
+	ask := func(method, path, body string) (*answer, error) {
+		return call(ctx, http.DefaultClient, t.server.address, method, path, t.apiKey, body)
+	}
+	opened, err := ask(http.MethodPost, "/v1/chains", chainBody)
+	if err != nil {
 		return err
 	}
-	var chain struct {
-		ID string `json:"id"`
+	chain, err := idIn(opened.Body, idMember)
+	if err != nil {
+		return err
 	}
-	if err := json.Unmarshal(got.Open.Body, &chain); err != nil {
-		return fmt.Errorf("opened chain: %w", err)
-	}
-	path := "/v1/chains/" + chain.ID
-	for i := range eventsPerSample {
-		if err := ask(ctx, t, http.MethodPost, path+"/events", eventHead+strconv.Itoa(i)+eventTail, &got.Event); err != nil {
+	got := answers{Open: opened}
+	for i := range eventsPerCompletion {
+		if got.Event, err = ask(http.MethodPost, "/v1/chains/"+chain+"/events", eventHead+strconv.Itoa(i)+eventTail); err != nil {
 			return err
 		}
 	}
-	if err := ask(ctx, t, http.MethodPost, path+"/complete", `{"outcome":"completed"}`, &got.Complete); err != nil {
+	if got.Complete, err = ask(http.MethodPost, "/v1/chains/"+chain+"/complete", `{"outcome":"completed"}`); err != nil {
 		return err
 	}
-	var sealed struct {
-		Receipt string `json:"receipt_id"`
+	receipt, err := idIn(got.Complete.Body, `"receipt_id":"`)
+	if err != nil {
+		return err
 	}
-	if err := json.Unmarshal(got.Complete.Body, &sealed); err != nil {
-		return fmt.Errorf("completed chain: %w", err)
-	}
-	if err := ask(ctx, t, http.MethodGet, "/v1/receipts/"+sealed.Receipt+"/verify", "", &got.Check); err != nil {
+	if got.Check, err = ask(http.MethodGet, "/v1/receipts/"+receipt+"/verify", ""); err != nil {
 		return err
 	}
 	if !bytes.Contains(got.Check.Body, []byte(`"valid":true`)) {
@@ -141,34 +140,4 @@ func sample(ctx context.Context, t *target, file string) error {
 		return fmt.Errorf("answers: %w", err)
 	}
 	return os.WriteFile(file, data, 0o600)
-}
-
-const eventsPerSample = 10
-
-func ask(ctx context.Context, t *target, method, path, body string, into *answer) error {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+t.server.address+path, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Authorization", "Bearer "+t.apiKey)
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, response.Status, data)
-	}
-	*into = answer{Status: response.StatusCode, Body: data}
-	for name := range response.Header {
-		if name != "Date" && name != "Content-Length" { // net/http's own
-			into.Header = append(into.Header, [2]string{name, response.Header.Get(name)})
-		}
-	}
-	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -131,4 +133,45 @@ func successful(answer []byte) error {
 	}
 	const shown = 600
 	return fmt.Errorf("the server refused a request: %q", answer[:min(len(answer), shown)])
+}
+
+// call makes one request with net/http, where it does not matter what that costs. Every
+// status but success is an error.
+func call(ctx context.Context, client *http.Client, address, method, path, apiKey, body string) (*answer, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+apiKey)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }() // it was read to its end
+	got, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if response.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, response.Status, got)
+	}
+	a := &answer{Status: response.StatusCode, Body: got}
+	for name := range response.Header {
+		if name != "Date" && name != "Content-Length" { // net/http's own
+			a.Header = append(a.Header, [2]string{name, response.Header.Get(name)})
+		}
+	}
+	return a, nil
+}
+
+// idIn cuts the id that follows a text out of an answer.
+func idIn(body []byte, text string) (string, error) {
+	at := bytes.Index(body, []byte(text)) + len(text)
+	if at < len(text) || len(body) < at+idWidth {
+		return "", fmt.Errorf("an answer without %s", text)
+	}
+	return string(body[at : at+idWidth]), nil
 }

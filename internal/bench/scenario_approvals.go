@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -136,7 +135,7 @@ func (w *waitingRoom) ask(ctx context.Context) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			id, err := memberOf(chain, `"id":"`)
+			id, err := idIn(chain, idMember)
 			if err != nil {
 				return nil, err
 			}
@@ -147,7 +146,7 @@ func (w *waitingRoom) ask(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		id, err := memberOf(decision, `"approval_id":"`)
+		id, err := idIn(decision, `"approval_id":"`)
 		if err != nil {
 			return nil, err
 		}
@@ -170,31 +169,9 @@ func (w *waitingRoom) decide(ctx context.Context, approvals []string) ([]time.Ti
 }
 
 func (w *waitingRoom) send(ctx context.Context, address, method, path, apiKey, body string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, bytes.NewReader([]byte(body)))
+	answer, err := call(ctx, w.client, address, method, path, apiKey, body)
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Authorization", "Bearer "+apiKey)
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	response, err := w.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }() // it was read to its end
-	answer, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode >= http.StatusBadRequest {
-		err = fmt.Errorf("status %d: %s", response.StatusCode, answer)
-	}
-	return answer, err
-}
-
-// memberOf cuts an id out of an answer.
-func memberOf(body []byte, name string) (string, error) {
-	at := bytes.Index(body, []byte(name)) + len(name)
-	if at < len(name) || len(body) < at+idWidth {
-		return "", fmt.Errorf("an answer without %s", name)
-	}
-	return string(body[at : at+idWidth]), nil
+	return answer.Body, nil
 }

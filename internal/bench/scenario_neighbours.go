@@ -61,9 +61,8 @@ func (b *bench) timeKillSwitch(ctx context.Context, s *Scenario, t *target) erro
 	}
 	defer silence()
 	pause(ctx, b.Duration)
-	w := &waitingRoom{target: t, client: http.DefaultClient}
 	began := time.Now()
-	_, err = w.send(ctx, t.server.address, http.MethodPost, "/v1/kill-switch/activate", t.filled.noisyAdmin, `{"reason":"it is at its worst"}`)
+	_, err = call(ctx, http.DefaultClient, t.server.address, http.MethodPost, "/v1/kill-switch/activate", t.filled.noisyAdmin, `{"reason":"it is at its worst"}`)
 	s.Bars = append(s.Bars, atMost("the noisy organization's kill switch on "+t.name+" answers within", 3, time.Since(began).Seconds(), "s"))
 	return err
 }
@@ -72,18 +71,18 @@ func (b *bench) timeKillSwitch(ctx context.Context, s *Scenario, t *target) erro
 func makeNoise(ctx context.Context, t *target) (silence func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	w := &waitingRoom{target: t, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: manyConnections}}}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: manyConnections}}
 	silence = func() {
 		cancel()
 		running.Wait()
-		w.client.CloseIdleConnections()
+		client.CloseIdleConnections()
 	}
-	chain, err := w.send(ctx, t.server.address, http.MethodPost, "/v1/chains", t.filled.noisyAgent, chainBody)
+	chain, err := call(ctx, client, t.server.address, http.MethodPost, "/v1/chains", t.filled.noisyAgent, chainBody)
 	if err != nil {
 		silence()
 		return nil, err
 	}
-	id, err := memberOf(chain, `"id":"`)
+	id, err := idIn(chain.Body, idMember)
 	if err != nil {
 		silence()
 		return nil, err
@@ -93,7 +92,7 @@ func makeNoise(ctx context.Context, t *target) (silence func(), err error) {
 		running.Go(func() {
 			for ctx.Err() == nil {
 				// What is refused is load too.
-				if _, err := w.send(ctx, t.server.address, http.MethodPost, "/v1/chains/"+id+"/events", t.filled.noisyAgent, body); err != nil {
+				if _, err := call(ctx, client, t.server.address, http.MethodPost, "/v1/chains/"+id+"/events", t.filled.noisyAgent, body); err != nil {
 					pause(ctx, 10*time.Millisecond)
 				}
 			}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -89,20 +88,17 @@ func (s *eventSession) step(c *connection) (bool, error) {
 	return true, c.expect(s.event, `"policy_decision":"allow"`)
 }
 
-var idMember = []byte(`"id":"`)
+const idMember = `"id":"`
 
 func (s *eventSession) openChain(c *connection) error {
 	body, err := c.exchange(s.open)
 	if err != nil {
 		return err
 	}
-	at := bytes.Index(body, idMember) + len(idMember)
-	if at < len(idMember) || len(body) < at+idWidth {
-		return errors.New("the opened chain has no id")
-	}
-	copy(s.event[s.chainAt:], body[at:at+idWidth])
+	id, err := idIn(body, idMember)
+	copy(s.event[s.chainAt:], id)
 	s.left = eventsPerChain
-	return nil
+	return err
 }
 
 func writeHex(dst []byte, n uint64) {
