@@ -1,0 +1,70 @@
+package testdb_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Interrupted, scripts/with-postgres ends all that its command has started, also what a
+// shell has put into the background, which ignores an interrupt.
+func TestInterruptReachesTheBackground(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, path := range []string{filepath.Dir(folder), folder} {
+		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // root lends the cluster another user, who must come here
+			t.Fatal(err)
+		}
+	}
+	// A cluster is not what this is about.
+	for name, text := range map[string]string{
+		"initdb": `while [ "$1" != -D ]; do shift; done; mkdir "$2" && : >"$2/postgresql.conf"`,
+		"pg_ctl": "",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "../../scripts/with-postgres", "bash", "-c", `sleep 300 >&- & sleep 0.3; echo $!; wait`)
+	cmd.Env = append(os.Environ(), "COUNTERSIGN_TEST_POSTGRES=", "COUNTERSIGN_POSTGRES_BIN="+folder, "TMPDIR="+folder)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 20)
+	n, err := out.Read(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	background, err := strconv.Atoi(strings.TrimSpace(string(line[:n])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(background, syscall.SIGKILL) })
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("an interrupted command has succeeded")
+	}
+	for end := time.Now().Add(10 * time.Second); running(background); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the command in the background is still running")
+		}
+	}
+}
+
+// running reports whether a process is there and has not ended.
+func running(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
