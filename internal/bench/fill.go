@@ -49,7 +49,6 @@ func newFiller(r *records) (*filler, error) {
 // filled names what was written.
 type filled struct {
 	org      string // its slug
-	chains   []ledger.ChainID
 	receipts []ledger.ReceiptID
 	body     []byte // of the last receipt
 	reviewer string // a key that may decide approvals
@@ -137,7 +136,6 @@ func (f *filler) add(changes *store.Changes, done *filled, events int, head *led
 	}
 	record.State, record.MAC = state.Encode(f.ring, &chain)
 	changes.NewChains = append(changes.NewChains, record)
-	done.chains = append(done.chains, chain.ID)
 	return nil
 }
 

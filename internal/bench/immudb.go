@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -22,17 +23,16 @@ type immudbCall struct {
 	transport *http.Transport // nil before the first call
 }
 
-func newImmudbCall(ctx context.Context, address, method, sessionID string) (*immudbCall, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/immudb.schema.ImmuService/"+method, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Content-Type", "application/grpc")
-	r.Header.Set("TE", "trailers")
+func newImmudbCall(ctx context.Context, address, method, sessionID string) *immudbCall {
+	r := (&http.Request{
+		Method: http.MethodPost,
+		URL:    &url.URL{Scheme: "http", Host: address, Path: "/immudb.schema.ImmuService/" + method},
+		Header: http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}},
+	}).WithContext(ctx)
 	if sessionID != "" {
 		r.Header.Set("sessionid", sessionID)
 	}
-	return &immudbCall{request: r}, nil
+	return &immudbCall{request: r}
 }
 
 const messagePrefix = 5 // a byte for compression, four for the length
@@ -106,10 +106,7 @@ func openImmudbSession(ctx context.Context, address string) (string, error) {
 	if err := c.expire(time.Now()); err != nil {
 		return "", err
 	}
-	call, err := newImmudbCall(ctx, address, "OpenSession", "")
-	if err != nil {
-		return "", err
-	}
+	call := newImmudbCall(ctx, address, "OpenSession", "")
 	var message []byte
 	for i, value := range []string{"immudb", "immudb", "defaultdb"} { // user, password, database
 		message = appendField(message, byte(i+1), value)
@@ -128,24 +125,21 @@ func openImmudbSession(ctx context.Context, address string) (string, error) {
 // setSession stores an event's bytes under a new key with each step.
 type setSession struct {
 	call  *immudbCall
-	err   error // of making the call
 	key   []byte
 	count uint64
 }
 
 // newSetSession begins anywhere, so that no other session has its keys.
 func newSetSession(ctx context.Context, address, sessionID string) session {
-	s := &setSession{key: make([]byte, keyWidth), count: rand.Uint64()} //nolint:gosec // nobody gains by guessing a key
-	s.call, s.err = newImmudbCall(ctx, address, "Set", sessionID)
-	return s
+	return &setSession{
+		call: newImmudbCall(ctx, address, "Set", sessionID), key: make([]byte, keyWidth),
+		count: rand.Uint64(), //nolint:gosec // nobody gains by guessing a key
+	}
 }
 
 var eventValue = eventHead + strings.Repeat("0", keyWidth) + eventTail
 
 func (s *setSession) step(c *connection) (bool, error) {
-	if s.err != nil {
-		return false, s.err
-	}
 	s.count++
 	writeHex(s.key, s.count)
 	pair := appendField(appendField(nil, 1, string(s.key)), 2, eventValue)

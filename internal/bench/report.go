@@ -116,8 +116,8 @@ func summarize(target string, rounds []*Measurement) *Row {
 	return &Row{
 		Target: target, Rounds: rounds,
 		Rate:      medianOf(rounds, (*Measurement).rate),
-		P50:       time.Duration(medianOf(rounds, func(m *Measurement) float64 { return float64(m.P50) })),
-		P99:       time.Duration(medianOf(rounds, func(m *Measurement) float64 { return float64(m.P99) })),
+		P50:       time.Duration(medianOf(rounds, p50Of)),
+		P99:       time.Duration(medianOf(rounds, p99Of)),
 		ServerCPU: medianOf(rounds, func(m *Measurement) float64 { return m.ServerCPU }),
 		LoadCPU:   medianOf(rounds, func(m *Measurement) float64 { return m.LoadCPU }),
 

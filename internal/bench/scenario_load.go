@@ -127,9 +127,10 @@ func measureCompletion(ctx context.Context, b *bench) (*Scenario, error) {
 // would have for whoever completes them.
 func (b *bench) openChains(ctx context.Context, t *target) ([]string, error) {
 	const longEnough = 10 * time.Minute
-	opened := &openedChains{wanted: b.Chains}
+	opened := &openedChains{}
+	opened.left.Store(int64(b.Chains))
 	l := &load{server: t.server, connections: manyConnections, duration: longEnough}
-	l.session = func(i int) session { return newOpeningSession(t.apiKey, i, opened) }
+	l.session = func(i int) session { return &openingSession{newEventSession(t.apiKey, i), opened} }
 	if _, err := l.drive(ctx); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -204,7 +203,7 @@ func (b *bench) startOPA(ctx context.Context, program string) (*server, error) {
 type decisionSession struct{ request []byte }
 
 func newDecisionSession() session {
-	input := `{"input":` + eventHead + strings.Repeat("0", keyWidth) + eventTail + `}`
+	input := `{"input":` + eventValue + `}`
 	return &decisionSession{request: request("POST", "/v1/data/bench/decision", "", input)}
 }
 

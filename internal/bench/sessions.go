@@ -111,17 +111,9 @@ func writeHex(dst []byte, n uint64) {
 
 // openedChains collects chains with their events, ready to be completed.
 type openedChains struct {
-	mu     sync.Mutex
-	wanted int
-	begun  int
-	ids    []string
-}
-
-func (o *openedChains) begin() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.begun++
-	return o.begun <= o.wanted
+	left atomic.Int64 // to open
+	mu   sync.Mutex
+	ids  []string
 }
 
 func (o *openedChains) add(id string) {
@@ -136,12 +128,8 @@ type openingSession struct {
 	opened *openedChains
 }
 
-func newOpeningSession(apiKey string, connection int, opened *openedChains) session {
-	return &openingSession{eventSession: newEventSession(apiKey, connection), opened: opened}
-}
-
 func (s *openingSession) step(c *connection) (bool, error) {
-	if !s.opened.begin() {
+	if s.opened.left.Add(-1) < 0 {
 		return false, errExhausted
 	}
 	if err := s.openChain(c); err != nil {

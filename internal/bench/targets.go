@@ -62,7 +62,8 @@ func (b *bench) startService(ctx context.Context, name string, stock stock) (_ *
 		t.environment = append(t.environment, "COUNTERSIGN_DATABASE="+p.database)
 	}
 	if len(t.filled.receipts) > 0 {
-		if err := b.accept(ctx, t); err != nil {
+		// No server has acknowledged what stands there.
+		if _, err := b.operate(ctx, t, "rollback", "accept", "--yes"); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -76,13 +77,6 @@ func (b *bench) startService(ctx context.Context, name string, stock stock) (_ *
 		}
 	}
 	return t, func() error { return errors.Join(t.server.stop(), p.remove()) }, nil
-}
-
-// accept takes a store that was filled for the truth: no server has acknowledged its
-// receipts.
-func (b *bench) accept(ctx context.Context, t *target) error {
-	_, err := b.operate(ctx, t, "rollback", "accept", "--yes")
-	return err
 }
 
 // operate runs one of this program's commands on a target's store, and returns what it prints.
@@ -135,8 +129,6 @@ func (b *bench) serviceNames() []string {
 	return []string{sqliteName, postgresName}
 }
 
-const servingProgress = "  all servers answer"
-
 // withTargets runs use with the bare server and every service side by side. An
 // idle server costs the others nothing.
 func (b *bench) withTargets(ctx context.Context, stock stock, use func([]*target) error) (err error) {
@@ -159,7 +151,7 @@ func (b *bench) withTargets(ctx context.Context, stock stock, use func([]*target
 		return err
 	}
 	ends = append(ends, bare.server.stop)
-	b.Progress(servingProgress)
+	b.Progress("  all servers answer")
 	return use(append([]*target{bare}, services...))
 }
 
@@ -222,7 +214,7 @@ func (b *bench) takeRounds(ctx context.Context, targets []*target, s *Scenario, 
 		for _, t := range targets {
 			m, err := one(ctx, t)
 			if err != nil {
-				return errors.Join(errors.New(t.name), err)
+				return fmt.Errorf("%s: %w", t.name, err)
 			}
 			b.Progress("  round %d, %s: %s a request, %.0f/s", len(kept)+1, t.name, latency(time.Duration(m.cost())), m.rate())
 			measured = append(measured, m)
