@@ -1,6 +1,7 @@
 package testdb_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,19 +18,14 @@ func TestInterruptReachesTheBackground(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	for _, path := range []string{filepath.Dir(folder), folder} {
-		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // root lends the cluster another user, who must come here
+		// Root lends the cluster another user, who must come here.
+		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// A cluster is not what this is about.
-	for name, text := range map[string]string{
-		"initdb": `while [ "$1" != -D ]; do shift; done; mkdir "$2" && : >"$2/postgresql.conf"`,
-		"pg_ctl": "",
-	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
-	}
+	program(t, folder, "initdb", `while [ "$1" != -D ]; do shift; done; mkdir "$2" && : >"$2/postgresql.conf"`)
+	program(t, folder, "pg_ctl", "")
 	cmd := exec.CommandContext(t.Context(), "../../scripts/with-postgres", "bash", "-c", `sleep 300 >&- & sleep 0.3; echo $!; wait`)
 	cmd.Env = append(os.Environ(), "COUNTERSIGN_TEST_POSTGRES=", "COUNTERSIGN_POSTGRES_BIN="+folder, "TMPDIR="+folder)
 	cmd.Stderr = os.Stderr
@@ -65,6 +61,40 @@ func TestInterruptReachesTheBackground(t *testing.T) {
 
 // running reports whether a process is there and has not ended.
 func running(pid int) bool {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// program writes a shell script.
+func program(t *testing.T, folder, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scripts/install-packages looks for PostgreSQL where scripts/with-postgres does, and
+// installs it only if it is not there.
+func TestPostgresIsInstalledWhereItIsMissing(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, name := range []string{"apt-get", "sudo"} {
+		program(t, folder, name, `echo "$@"`)
+	}
+	install := func() string {
+		cmd := exec.CommandContext(t.Context(), "../../scripts/install-packages")
+		cmd.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "COUNTERSIGN_POSTGRES_BIN="+folder)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	if out := install(); !strings.Contains(out, "postgresql-15") {
+		t.Errorf("there is none, and it is not installed: %q", out)
+	}
+	program(t, folder, "initdb", "")
+	if out := install(); strings.Contains(out, "postgresql-15") {
+		t.Errorf("there is one, and another is installed: %q", out)
+	}
 }
