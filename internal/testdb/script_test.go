@@ -98,3 +98,23 @@ func TestPostgresIsInstalledWhereItIsMissing(t *testing.T) {
 		t.Errorf("there is one, and another is installed: %q", out)
 	}
 }
+
+// scripts/test-python --every fails if there is no Python to run the tests on.
+func TestEveryPythonIsOneAtLeast(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, name := range []string{"bash", "dirname", "grep", "sort", "awk", "env"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "../../scripts/test-python", "--every")
+	cmd.Env = append(os.Environ(), "PATH="+folder, "PYENV_ROOT="+folder)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no Python") {
+		t.Errorf("got %v, %q, want an error that says why", err, out)
+	}
+}
