@@ -42,9 +42,9 @@ type Config struct {
 	Peers string
 	// Waiters is how many clients wait for approvals at once.
 	Waiters int
-	// Keep leaves the temporary stores for a closer look.
+	// Keep leaves the temporary stores for inspection.
 	Keep bool
-	// Progress hears what is going on.
+	// Progress is told what is being measured; nil for nobody.
 	Progress func(format string, args ...any)
 }
 

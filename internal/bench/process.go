@@ -108,8 +108,7 @@ func (s *server) await(ctx context.Context) error {
 
 func (s *server) pid() int { return s.cmd.Process.Pid }
 
-// stop ends the process in its own good manner, and by force if that takes too
-// long.
+// stop asks the process to end, and kills it if that takes too long.
 func (s *server) stop() error {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {

@@ -157,9 +157,9 @@ func checkpointSize(note []byte) (int64, error) {
 	return strconv.ParseInt(string(lines[1]), 10, 64)
 }
 
-// times returns for each completion how long its receipt took into a checkpoint, in order. They are
-// too long by the time between two looks: a completion was answered after the look before the first
-// that counts it.
+// times returns how long the receipt of each completion took into a checkpoint, sorted. Each is too
+// long by up to the time between two looks: the completion is taken to be answered at the last look
+// that does not count it.
 func (w *logWatcher) times() []time.Duration {
 	var times []time.Duration
 	signed := 0

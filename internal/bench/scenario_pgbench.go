@@ -142,7 +142,7 @@ var errTooShort = errors.New("pgbench completed no transaction")
 
 func (p *pgbench) runFor(ctx context.Context, seconds int) (*Measurement, error) {
 	address, environment := withoutPassword(p.database)
-	//nolint:gosec // pgbench, as it was found on the path
+	//nolint:gosec // pgbench, where findPgbench found it
 	cmd := exec.CommandContext(ctx, p.program, "--no-vacuum", "--protocol=prepared", "--client="+strconv.Itoa(manyConnections),
 		"--jobs=1", "--time="+strconv.Itoa(seconds), "--file="+p.script, address)
 	cmd.Env = append(foreignEnvironment(), environment...)

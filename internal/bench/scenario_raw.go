@@ -207,7 +207,7 @@ func measureDecision(ctx context.Context, b *bench) (*Scenario, error) {
 			})
 			q := &ledger.Question{Org: org, Chain: &f.opened, State: state, Action: &f.action, Now: now}
 			if d := ledger.Decide(policy, q); d.Outcome != ledger.Allow || found.Amount != nil {
-				return errors.New("an action was not decided")
+				return errors.New("an action of the bench was not allowed")
 			}
 			return nil
 		})

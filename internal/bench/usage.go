@@ -25,12 +25,12 @@ func (u usage) since(before usage) usage {
 	}
 }
 
-// coreShare is the part of its core that the server had for a time, used or left
-// idle; 0 where the system does not tell. What others took from it is bounded twice: by what its
-// core did for anyone else, and by what the whole machine did for anyone but the
-// server, PostgreSQL and the load generator. The lower bound counts, because
-// PostgreSQL may run on any core, the server's too, and is part of what is measured.
-// Time that a host took from a virtual machine was taken.
+// coreShare is the part of its core that the server had for a time, used or left idle; 0
+// where the system does not tell. What others took from it has two bounds: what its core
+// did for anyone else, and what the whole machine did for anyone but the server, PostgreSQL
+// and the load generator. The lower one counts, because PostgreSQL may run on any core, the
+// server's too, and is part of what is measured. Time that the host of a virtual machine
+// took counts as taken.
 func (u usage) coreShare(elapsed time.Duration) float64 {
 	if u.cores.count == 0 || elapsed <= 0 {
 		return 0
