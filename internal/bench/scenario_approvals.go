@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,6 +88,8 @@ type waitingRoom struct {
 }
 
 func (w *waitingRoom) run(ctx context.Context) (*Measurement, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	transport := &http.Transport{MaxIdleConnsPerHost: w.clients}
 	defer transport.CloseIdleConnections()
 	w.client = &http.Client{Transport: transport}
@@ -99,18 +102,17 @@ func (w *waitingRoom) run(ctx context.Context) (*Measurement, error) {
 	var waiting sync.WaitGroup
 	for i, id := range approvals {
 		waiting.Go(func() {
-			path := fmt.Sprintf("/v1/approvals/%s?wait=%d", id, waitSeconds)
-			body, err := w.send(ctx, w.addresses[i%len(w.addresses)], http.MethodGet, path, w.target.filled.waiters[i/waitersOfKey], "")
-			if err == nil && !bytes.Contains(body, []byte(`"status":"approved"`)) {
-				err = errors.New("a client was answered before its approval was given")
-			}
-			answered[i], errs[i] = time.Now(), err
+			errs[i] = w.wait(ctx, i, id)
+			answered[i] = time.Now()
 		})
 	}
 	pause(ctx, time.Duration(w.clients)*time.Millisecond) // until all of them wait
 	clicked, err := w.decide(ctx, approvals)
+	if err != nil {
+		cancel() // or they would wait for ever
+	}
 	waiting.Wait()
-	if err := errors.Join(errors.Join(errs...), err); err != nil {
+	if err := cmp.Or(err, errors.Join(errs...)); err != nil {
 		return nil, err
 	}
 	times := make([]time.Duration, len(approvals))
@@ -122,6 +124,24 @@ func (w *waitingRoom) run(ctx context.Context) (*Measurement, error) {
 	return &Measurement{
 		Requests: len(times), Elapsed: last.Sub(clicked[0]), P50: percentile(times, 50), P99: percentile(times, 99),
 	}, nil
+}
+
+// wait asks about a client's approval until it is given: many take longer to decide than
+// one wait may last.
+func (w *waitingRoom) wait(ctx context.Context, client int, id string) error {
+	address, apiKey := w.addresses[client%len(w.addresses)], w.target.filled.waiters[client/waitersOfKey]
+	path := fmt.Sprintf("/v1/approvals/%s?wait=%d", id, waitSeconds)
+	for {
+		body, err := w.send(ctx, address, http.MethodGet, path, apiKey, "")
+		switch {
+		case err != nil:
+			return err
+		case bytes.Contains(body, []byte(`"status":"approved"`)):
+			return nil
+		case !bytes.Contains(body, []byte(`"status":"pending"`)):
+			return fmt.Errorf("%w: %s", errUnexpected, body)
+		}
+	}
 }
 
 // ask opens a chain and records the payments that people must decide.
