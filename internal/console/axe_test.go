@@ -63,12 +63,7 @@ func (i *inspector) inspect(t *testing.T, name string) {
 		{"phone, dark", "dark", colours, phoneSize},
 	}
 	for _, look := range looks[:nightly.Count(2, len(looks))] {
-		i.do(t, look.size, chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
-			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}},
-			})
-			return err
-		}))
+		i.do(t, look.size, emulateMedia("screen", look.scheme))
 		found, err := chromedp.Run(i.ctx, chromedp.Evaluate[[]string](fmt.Sprintf(findViolations, look.rules), chromedp.EvalAwaitPromise))
 		if err != nil {
 			t.Fatal(err)
@@ -77,6 +72,17 @@ func (i *inspector) inspect(t *testing.T, name string) {
 			t.Errorf("%s (%s): %s", name, look.name, violation)
 		}
 	}
+}
+
+// emulateMedia shows pages on a screen or on paper, to somebody who prefers a colour scheme.
+func emulateMedia(media, scheme string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Media:    media,
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	})
 }
 
 var (

@@ -214,3 +214,32 @@ func TestBrowserSignsInWithoutScripts(t *testing.T) {
 	b.follow(t, chromedp.Click(chromedp.CSS("#sign-in button")), "/")
 	b.says(t, "The acme organization")
 }
+
+// A page on paper has a long payload as a whole, is dark on white whatever colours the screen has,
+// and shows nothing to press.
+func TestBrowserPrintsPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	lines := strings.Repeat(`"a line of the report",`, 200) + `"the last"`
+	chain := w.open(t, w.acme, "reporting", `{"report":[`+lines+`]}`)
+	receipt := w.complete(t, w.acme, chain)
+	waiting := w.waits(t, w.acme, payment)
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleAdmin)
+	// The width of A4 without its margins.
+	b.do(t, chromedp.EmulateViewport(720, 1000), emulateMedia("print", "dark"))
+	for _, path := range []string{"/chains/" + chain.String(), "/receipts/" + receipt.String(), page(waiting.ID), "/audit-log"} {
+		b.do(t, chromedp.Navigate(w.server.URL+path))
+		b.fits(t, path)
+		if colour := ask[string](t, b, `getComputedStyle(document.body).backgroundColor`); colour != "rgb(255, 255, 255)" {
+			t.Errorf("%s is printed on %s", path, colour)
+		}
+		if cut := ask[int](t, b, `[...document.querySelectorAll("pre")].filter(p => p.scrollHeight > p.clientHeight + 1).length`); cut > 0 {
+			t.Errorf("%s: %d texts are cut", path, cut)
+		}
+		if buttons := ask[int](t, b, `[...document.querySelectorAll("button, nav, input:not([type=hidden])")].filter(e => e.checkVisibility()).length`); buttons > 0 {
+			t.Errorf("%s: %d buttons, fields or menus are printed", path, buttons)
+		}
+	}
+	b.quiet(t)
+}
