@@ -57,7 +57,8 @@ func (c *serveCommand) Run(p *cli.Process) error {
 	tuneRuntime()
 	s := &server{command: c, process: p, log: log, settings: settings}
 	if err := s.open(); err != nil {
-		return errors.Join(err, s.close())
+		// Whatever it could not read: a supervisor need not tell the reasons apart.
+		return &cli.ExitError{Code: cli.ExitFailed, Err: errors.Join(err, s.close())}
 	}
 	err = s.serve()
 	return errors.Join(err, s.close())

@@ -30,7 +30,8 @@ func TestMissingDatabaseOrKeys(t *testing.T) {
 	for _, words := range append(withoutKeys, withKeys...) {
 		refuse(t, cli.ExitInconclusive, "there is no database in", empty.args(words...)...)
 	}
-	for _, words := range append(withKeys, keysAlone...) {
+	for _, words := range append(withKeys, append(keysAlone, []string{"migrate", "--trust-existing"}, []string{"orgs", "create", "other"})...) {
 		refuse(t, cli.ExitInconclusive, "--keys", locked.args(words...)...)
 	}
+	refuse(t, cli.ExitFailed, "--keys", locked.args("serve", "--listen", "127.0.0.1:0")...) // as any server that does not start
 }

@@ -177,14 +177,14 @@ func (s *Storage) openMigrated(p *Process, upgrade bool) (Database, error) {
 func (s *Storage) makeRing(ctx context.Context, db store.Store) (ring *keyring.Ring, made bool, err error) {
 	ring, err = keyring.Open(s.KeyFile())
 	if !errors.Is(err, keyring.ErrNotFound) {
-		return ring, false, err
+		return ring, false, Inconclusive(err)
 	}
 	known, checkErr := db.KeyChecks(ctx)
 	if checkErr != nil {
 		return nil, false, checkErr
 	}
 	if len(known) > 0 {
-		return nil, false, fmt.Errorf("%w: this store belongs to another key file; restore it there or name it with --keys", err)
+		return nil, false, Inconclusive(fmt.Errorf("%w: this store belongs to another key file; restore it there or name it with --keys", err))
 	}
 	if err := os.MkdirAll(filepath.Dir(s.KeyFile()), 0o700); err != nil {
 		return nil, false, fmt.Errorf("key file: %w", err)
