@@ -15,7 +15,7 @@ import (
 // forgets what was not synced.
 type fileSystem interface {
 	read(name string) ([]byte, error)
-	// write makes a file or overwrites one, and returns when its content is on disk.
+	// write makes a file in place of one that may be there, and returns when its content is on disk.
 	// The file's name may still be lost.
 	write(name string, data []byte) error
 	rename(from, to string) error
@@ -66,12 +66,46 @@ func (f folderFiles) read(name string) ([]byte, error) {
 }
 
 func (f folderFiles) write(name string, data []byte) error {
-	file, err := os.OpenFile(f.path(name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// A process that died may have left one. It is not written through: it could be a link.
+	if err := os.Remove(f.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(f.path(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(data)
-	return errors.Join(err, file.Sync(), file.Close())
+	return errors.Join(err, f.giveToOwner(file), file.Sync(), file.Close())
+}
+
+// makeFolder makes a folder that is not there yet.
+func (f folderFiles) makeFolder(name string) error {
+	if err := os.Mkdir(f.path(name), 0o700); err != nil {
+		return err
+	}
+	made, err := os.OpenFile(f.path(name), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.giveToOwner(made), made.Close())
+}
+
+// giveToOwner makes a file that root has just made belong to the owner of the witness's folder, so that
+// a command that is run as root does not lock the witness out. It is not for a file that was there before:
+// the owner could have put a link to somebody else's in its place.
+func (f folderFiles) giveToOwner(file *os.File) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(string(f))
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || owner.Uid == 0 {
+		return nil
+	}
+	return file.Chown(int(owner.Uid), int(owner.Gid))
 }
 
 func (f folderFiles) rename(from, to string) error { return os.Rename(f.path(from), f.path(to)) }
@@ -101,7 +135,7 @@ func lock(folder string) (release func(), err error) {
 	if _, err := os.Stat(folder); err != nil {
 		return nil, fmt.Errorf("the witness's folder: %w; a new witness begins with countersign witness init", err)
 	}
-	file, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the folder
+	file, err := folderFiles(folder).openLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock the witness's folder: %w", err)
 	}
@@ -109,4 +143,20 @@ func lock(folder string) (release func(), err error) {
 		return nil, errors.Join(fmt.Errorf("another process uses the witness's folder %s: stop it first", folder), file.Close())
 	}
 	return func() { _ = file.Close() }, nil // closing gives the lock back
+}
+
+// openLock opens the lock file, and makes it if there is none. It does not follow a link.
+func (f folderFiles) openLock() (*os.File, error) {
+	name := f.path("lock")
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the operator names the folder
+	if errors.Is(err, fs.ErrExist) {
+		return os.OpenFile(name, os.O_RDWR|syscall.O_NOFOLLOW, 0) //nolint:gosec // the operator names the folder
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := f.giveToOwner(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }

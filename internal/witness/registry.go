@@ -70,7 +70,7 @@ func Init(folder, name string) (vkey string, err error) {
 	}
 	files := folderFiles(folder)
 	for _, inner := range []string{headFolder, forkFolder} {
-		if err := os.Mkdir(files.path(inner), 0o700); err != nil {
+		if err := files.makeFolder(inner); err != nil {
 			return "", err
 		}
 	}

@@ -3,11 +3,14 @@ package witness
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +41,69 @@ func TestStateOutlivesTheProcess(t *testing.T) {
 	}
 	cosigned(t, w, l, 4, 4)
 	cosigned(t, w, l, 4, 9)
+}
+
+// Whatever root makes in a witness's folder belongs to the folder's owner, whose witness must be able to
+// use it.
+func TestFilesBelongToTheOwnerOfTheFolder(t *testing.T) {
+	t.Parallel()
+	folder, owner := t.TempDir(), os.Geteuid()
+	if owner == 0 {
+		owner = 12345
+		if err := os.Chown(folder, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := newTestLog(t, testOrigin).grow(3, "")
+	if _, err := Init(folder, "example.com/witness"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Add(folder, l.vkey, l.origin); err != nil {
+		t.Fatal(err)
+	}
+	cosigned(t, openFolder(t, folder), l, 0, 3)
+	made := 0
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		made++
+		if status, ok := info.Sys().(*syscall.Stat_t); !ok || int(status.Uid) != owner {
+			t.Errorf("%s does not belong to user %d", path, owner)
+		}
+		return nil
+	})
+	if want := 7; err != nil || made != want { // the folder, two in it, the lock, the key, the list of logs and a head
+		t.Errorf("%d files and folders, want %d, %v", made, want, err)
+	}
+}
+
+// The owner of a witness's folder who puts a link in the place of its lock, or of a file that is about to
+// be written, does not have root write through it or give away the file that it leads to.
+func TestLinksInTheFolder(t *testing.T) {
+	t.Parallel()
+	l := newTestLog(t, testOrigin)
+	for _, name := range []string{"lock", registryFile + ".new"} {
+		folder, foreign := newFolder(t), filepath.Join(t.TempDir(), "foreign")
+		link := filepath.Join(folder, name)
+		if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(foreign, []byte("not yours"), 0o600), os.Symlink(foreign, link)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Add(folder, l.vkey, l.origin)
+		if refused := err != nil; refused != (name == "lock") {
+			t.Errorf("with a link in the place of %s: %v", name, err)
+		}
+		if content, err := os.ReadFile(foreign); err != nil || string(content) != "not yours" {
+			t.Errorf("the file behind the link %s holds %q, %v", name, content, err)
+		}
+	}
 }
 
 // A head that is missing or damaged is refused, whatever the damage, and is never
