@@ -43,11 +43,17 @@ const (
 	forkFolder = "forks"
 )
 
+// InputError is an error in what a command was given: a key, a name, or a folder that cannot be used as
+// it is. Nothing was written.
+type InputError struct{ error }
+
+func (e *InputError) Unwrap() error { return e.error }
+
 // Init makes a witness in a folder that does not exist or is empty, and returns its
-// verifier key.
+// verifier key. What it refuses for its arguments alone is an InputError.
 func Init(folder, name string) (vkey string, err error) {
 	if err := checkName(name); err != nil {
-		return "", err
+		return "", &InputError{err}
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", err
@@ -84,21 +90,22 @@ func Init(folder, name string) (vkey string, err error) {
 }
 
 // Add registers a key of a log; without an origin the key's name is taken for it. A
-// log that is registered already gets one more key. It returns the origin.
+// log that is registered already gets one more key. It returns the origin. An error in
+// what it was given is an InputError; that a key is registered already is none.
 func Add(folder, vkey, name string) (string, error) {
 	verifier, err := newLogVerifier(vkey)
 	if err != nil {
-		return "", fmt.Errorf("the log's key: %w", err)
+		return "", &InputError{fmt.Errorf("the log's key: %w", err)}
 	}
 	if name == "" {
 		name = verifier.Name()
 	}
 	if err := checkOrigin(name); err != nil {
-		return "", err
+		return "", &InputError{err}
 	}
 	release, err := lock(folder)
 	if err != nil {
-		return "", err
+		return "", &InputError{err}
 	}
 	defer release()
 	return name, add(folderFiles(folder), vkey, name)
@@ -107,11 +114,11 @@ func Add(folder, vkey, name string) (string, error) {
 func add(files fileSystem, vkey, name string) error {
 	k, err := readKey(files)
 	if err != nil {
-		return err
+		return &InputError{err}
 	}
 	logs, err := readRegistry(files)
 	if err != nil {
-		return err
+		return &InputError{err}
 	}
 	at := slices.IndexFunc(logs, func(l Log) bool { return l.Origin == name })
 	switch {

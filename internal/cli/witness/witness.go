@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -37,7 +38,7 @@ func (witnessInitCommand) Help() string {
 func (c *witnessInitCommand) Run(p *cli.Process) error {
 	vkey, err := witness.Init(c.State, c.Name)
 	if err != nil {
-		return err
+		return markInput(err)
 	}
 	fmt.Fprintln(p.Out, vkey)
 	p.Notef("Give this verifier key to the logs and to verifiers. The private key is in %s: anyone who has it can sign as this witness.", c.State)
@@ -71,10 +72,19 @@ func (witnessAddCommand) Help() string {
 func (c *witnessAddCommand) Run(p *cli.Process) error {
 	origin, err := witness.Add(c.State, c.VKey, c.Origin)
 	if err != nil {
-		return err
+		return markInput(err)
 	}
 	fmt.Fprintln(p.Out, cli.OneLine(origin))
 	return nil
+}
+
+// markInput makes an error in the input end the program as it does in the commands that only read.
+func markInput(err error) error {
+	var input *witness.InputError
+	if errors.As(err, &input) {
+		return cli.Inconclusive(err)
+	}
+	return err
 }
 
 type witnessListCommand struct {
