@@ -106,6 +106,10 @@ func (c *Client) Submit(ctx context.Context, checkpoint []byte, oldSize int64, p
 	return Cosignature{}, got.refusal()
 }
 
+// maxTime is the end of the year 9999, in seconds. Verifiers count no cosignature from later, so one would
+// be kept for nothing, in the place of a good one.
+const maxTime = 253402300799
+
 // verified finds the witness's cosignature of a text in its answer.
 func (c *Client) verified(checkpoint []byte, text string, lines []byte) (Cosignature, error) {
 	answered, err := note.Open(append(bytes.Clone(checkpoint), lines...), note.VerifierList(c.Verifier))
@@ -116,7 +120,7 @@ func (c *Client) verified(checkpoint []byte, text string, lines []byte) (Cosigna
 		return Cosignature{}, errors.New("the witness's answer is not a list of signature lines")
 	}
 	at, err := f_note.CoSigV1Timestamp(answered.Sigs[0])
-	if err != nil || at.Unix() <= 0 {
+	if err != nil || at.Unix() <= 0 || at.Unix() > maxTime {
 		return Cosignature{}, errors.New("the witness's cosignature has no valid time")
 	}
 	if err := respell(answered.Sigs); err != nil {

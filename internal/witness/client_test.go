@@ -1,8 +1,13 @@
 package witness
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -94,6 +99,37 @@ func TestClientRespellsCosignatures(t *testing.T) {
 	got, err := c.Submit(t.Context(), []byte(l.checkpoint(8)), 0, nil)
 	if err != nil || got.Line != right {
 		t.Errorf("the line is %q, %v, want %q", got.Line, err, right)
+	}
+}
+
+// A client takes a cosignature only with a time that verifiers accept: after 1970 and before the year
+// 10000.
+func TestClientChecksTheTimeOfACosignature(t *testing.T) {
+	t.Parallel()
+	l := newTestLog(t, testOrigin).grow(8, "")
+	const name = "example.com/witness"
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := append([]byte{typeCosignature}, public...)
+	id := keyID(name, key)
+	verifier, err := NewVerifier(fmt.Sprintf("%s+%08x+%s", name, id, base64.StdEncoding.EncodeToString(key)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, valid := range map[uint64]bool{
+		0: false, 1: true, 253402300799: true, 253402300800: false, math.MaxInt64: false, math.MaxUint64: false,
+	} {
+		signature := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(nil, id), at)
+		signature = append(signature, ed25519.Sign(private, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, l.text(8)))...)
+		line := signatureLine(note.Signature{Name: name, Base64: base64.StdEncoding.EncodeToString(signature)})
+		server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(line)) }))
+		got, err := (&Client{URL: server.URL, Verifier: verifier}).Submit(t.Context(), []byte(l.checkpoint(8)), 0, nil)
+		server.Close()
+		if (err == nil) != valid || valid && uint64(got.Time.Unix()) != at {
+			t.Errorf("time %d: %v, %v", at, got.Time, err)
+		}
 	}
 }
 
