@@ -233,7 +233,11 @@ func (a *Approval) Sign(key SigningKeyID, private ed25519.PrivateKey) {
 	a.SigningKey, a.Signature = key, ed25519.Sign(private, a.DecisionRecord())
 }
 
-// SignedBy reports whether the signature over the decision record is valid under a public key.
+// SignedBy reports whether the signature over the decision record is valid under a public key. Like the
+// verifiers of bundles it accepts neither a key of small order nor a signature that begins with such a
+// point, on which implementations of Ed25519 disagree.
 func (a *Approval) SignedBy(public ed25519.PublicKey) bool {
-	return len(public) == ed25519.PublicKeySize && ed25519.Verify(public, a.DecisionRecord(), a.Signature)
+	return len(public) == ed25519.PublicKeySize && len(a.Signature) == ed25519.SignatureSize &&
+		!smallOrder(public) && !smallOrder(a.Signature[:ed25519.PublicKeySize]) &&
+		ed25519.Verify(public, a.DecisionRecord(), a.Signature)
 }

@@ -43,7 +43,7 @@ func ParseImported(line []byte) (*ImportedApproval, error) {
 		return nil, err
 	}
 	imported.Signature = signature
-	if weakPublic(imported.Public) {
+	if smallOrder(imported.Public) {
 		return nil, fault.Errorf(fault.CodeInvalid, "public_key is a weak key: under it, a signature can be made for anything")
 	}
 	if !imported.SignedBy(imported.Public) {
@@ -113,10 +113,10 @@ func (a *Approval) wellDecided() error {
 	return nil
 }
 
-// weakPublic reports whether a key is a point of small order. Under such a key a signature can be
+// smallOrder reports whether 32 bytes encode a point of small order. If a key is one, a signature can be
 // made that is valid for any message.
-func weakPublic(public ed25519.PublicKey) bool {
-	y := bytes.Clone(public)
+func smallOrder(point []byte) bool {
+	y := bytes.Clone(point)
 	y[31] &= 0x7f // the sign of x
 	return slices.Contains(smallOrders, hex.EncodeToString(y))
 }
