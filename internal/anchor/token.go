@@ -15,7 +15,8 @@ const maxTokenBytes = 64 << 10
 
 // Stamped is the content of a valid token.
 type Stamped struct {
-	Time      time.Time // when the authority saw the digest
+	Time      time.Time // when the authority saw the digest, by its own clock
+	By        time.Time // the digest existed by then: Time and the accuracy that the token states
 	Serial    string    // the token's number at the authority, in hexadecimal
 	Policy    string    // object identifier of its policy
 	Authority string    // the name in the signing certificate
@@ -51,7 +52,7 @@ func VerifyToken(token []byte, digest [32]byte, trust *Trust, nonce uint64) (Sta
 	if err != nil {
 		return Stamped{}, err
 	}
-	return Stamped{Time: info.time, Serial: info.serial.Text(16), Policy: info.policy.String(), Authority: nameOf(signer)}, nil
+	return Stamped{Time: info.time, By: info.time.Add(info.accuracy), Serial: info.serial.Text(16), Policy: info.policy.String(), Authority: nameOf(signer)}, nil
 }
 
 func nameOf(certificate *x509.Certificate) string {

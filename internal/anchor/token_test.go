@@ -9,6 +9,7 @@ import (
 	"encoding/asn1"
 	"math/big"
 	"testing"
+	"time"
 
 	"github.com/digitorus/timestamp"
 	"github.com/sigstore/timestamp-authority/v2/pkg/verification"
@@ -106,6 +107,23 @@ func TestVerifyToken(t *testing.T) {
 				t.Errorf("sigstore says %v, this package %v (expected difference: %q)", referee, err, test.alone)
 			}
 		})
+	}
+}
+
+// A token shows that its digest existed by its time and the accuracy that it states, in whichever of the
+// three units.
+func TestTokenAccuracy(t *testing.T) {
+	t.Parallel()
+	signer := newIdentity(t, signerCertificate(), nil)
+	digest := digestOf(artifact)
+	trust := parseTrust(t, bundle([]*identity{signer}))
+	for _, accuracy := range []time.Duration{0, time.Second, 90 * time.Second, 500 * time.Millisecond, 7 * time.Microsecond, 2*time.Hour + 3*time.Millisecond + 4*time.Microsecond} {
+		response := signer.stamp(t, timestamp.Timestamp{HashAlgorithm: crypto.SHA256, HashedMessage: digest[:], AddTSACertificate: true},
+			func(stamp *timestamp.Timestamp) { stamp.Accuracy = accuracy })
+		stamped, err := anchor.VerifyToken(tokenIn(t, response), digest, trust, 0)
+		if err != nil || !stamped.Time.Equal(stampTime) || !stamped.By.Equal(stampTime.Add(accuracy)) {
+			t.Errorf("accuracy %v: from %v, by %v, %v", accuracy, stamped.Time, stamped.By, err)
+		}
 	}
 }
 

@@ -18,7 +18,9 @@ type timestampInfo struct {
 	imprint []byte
 	serial  *big.Int
 	time    time.Time
-	nonce   *big.Int
+	// accuracy is by how much the authority's clock may be wrong; 0 if the token does not say.
+	accuracy time.Duration
+	nonce    *big.Int
 }
 
 var errTimestampInfo = errors.New("the content is not a timestamp of version 1")
@@ -52,9 +54,16 @@ func parseTimestampInfo(content []byte) (*timestampInfo, error) {
 // readOptions reads what may follow the time: accuracy, ordering, nonce, the authority's name and
 // extensions.
 func (i *timestampInfo) readOptions(body cryptobyte.String) error {
-	var extensions cryptobyte.String
-	if !body.SkipOptionalASN1(asn1.SEQUENCE) || !body.SkipOptionalASN1(asn1.BOOLEAN) {
+	var accuracy, extensions cryptobyte.String
+	var stated bool
+	if !body.ReadOptionalASN1(&accuracy, &stated, asn1.SEQUENCE) || !body.SkipOptionalASN1(asn1.BOOLEAN) {
 		return errTimestampInfo
+	}
+	if stated {
+		var ok bool
+		if i.accuracy, ok = readAccuracy(accuracy); !ok {
+			return errTimestampInfo
+		}
 	}
 	if body.PeekASN1Tag(asn1.INTEGER) {
 		i.nonce = new(big.Int)
@@ -79,4 +88,24 @@ func (i *timestampInfo) readOptions(body cryptobyte.String) error {
 		}
 	}
 	return nil
+}
+
+// readAccuracy reads an accuracy: seconds, milliseconds and microseconds, each optional. Out of range
+// means only that it cannot be represented: authorities are not all strict.
+func readAccuracy(parts cryptobyte.String) (sum time.Duration, ok bool) {
+	const most = 1 << 32 // seconds, which is more than a century
+	for _, part := range []struct {
+		tag  asn1.Tag
+		unit time.Duration
+	}{{asn1.INTEGER, time.Second}, {asn1.Tag(0).ContextSpecific(), time.Millisecond}, {asn1.Tag(1).ContextSpecific(), time.Microsecond}} {
+		if !parts.PeekASN1Tag(part.tag) {
+			continue
+		}
+		var count int64
+		if !parts.ReadASN1Int64WithTag(&count, part.tag) || count < 0 || count > most {
+			return 0, false
+		}
+		sum += time.Duration(count) * part.unit
+	}
+	return sum, parts.Empty()
 }

@@ -3,6 +3,7 @@
 package anchortest
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -33,6 +34,7 @@ type Options struct {
 	IncludeChain bool             // answers include all certificates except the root
 	Status       int              // HTTP status of an answer; 0 means 200
 	Now          func() time.Time // the authority's clock; nil means time.Now
+	Accuracy     time.Duration    // by how much it may be wrong; 0 means a second
 }
 
 // Authority runs until its test ends.
@@ -132,7 +134,7 @@ func (a *Authority) serve(t testing.TB, w http.ResponseWriter, r *http.Request) 
 	}
 	stamp := timestamp.Timestamp{
 		HashAlgorithm: request.HashAlgorithm, HashedMessage: request.HashedMessage, Nonce: request.Nonce,
-		Time: a.options.Now(), Policy: request.TSAPolicyOID, SerialNumber: randomNumber(t), Accuracy: time.Second,
+		Time: a.options.Now(), Policy: request.TSAPolicyOID, SerialNumber: randomNumber(t), Accuracy: cmp.Or(a.options.Accuracy, time.Second),
 		AddTSACertificate: request.Certificates,
 	}
 	if stamp.Policy == nil {

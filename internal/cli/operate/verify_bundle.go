@@ -105,7 +105,7 @@ func (f *bundleFlags) anchors(ctx context.Context) (bundle.AnchorJudge, error) {
 			if err != nil {
 				return bundle.Judgement{Status: bundle.Fail, Detail: err.Error()}
 			}
-			return bundle.Judgement{Status: bundle.Pass, By: stamped.Time}
+			return bundle.Judgement{Status: bundle.Pass, By: stamped.By}
 		case method == ledger.MethodOpenTimestamps && bitcoin.Headers != nil:
 			verdict, err := bitcoin.Verify(ctx, proof, digest)
 			switch {
