@@ -50,11 +50,12 @@ func (s *Store) SealExisting(ctx context.Context, org ledger.OrgID, trust Trust)
 	if err != nil {
 		return taken, err
 	}
-	for {
-		rows, err := s.UnsealedRows(ctx, org, trustPage)
+	for limit := trustPage; ; {
+		rows, err := s.UnsealedRows(ctx, org, limit)
 		if err != nil {
 			return taken, err
 		}
+		found := rows.Len()
 		rows.Webhooks = takeEach(t, rows.Webhooks, s.checkWebhook, s.sealWebhook, webhookRef, func(w *store.WebhookRecord) *rowSeal { return &rowSeal{&w.MAC, &w.Act} })
 		rows.Policies = takeEach(t, rows.Policies, s.checkPolicy, s.sealPolicy, policyRef, func(p *store.PolicyRecord) *rowSeal { return &rowSeal{&p.MAC, &p.Act} })
 		rows.Tokens = takeEach(t, rows.Tokens, s.checkToken, s.sealToken, tokenRef, func(t *store.TokenRecord) *rowSeal { return &rowSeal{&t.MAC, &t.Act} })
@@ -67,13 +68,15 @@ func (s *Store) SealExisting(ctx context.Context, org ledger.OrgID, trust Trust)
 			job.DueAt = job.RunAt
 			s.sealJob(job)
 		}
-		if rows.Len() == 0 { // only rows that are not trusted are left
+		if rows.Len() == 0 && found < limit { // only rows that are not trusted are left
 			return taken, nil
 		}
 		if err := s.SealRows(ctx, rows); err != nil {
 			return taken, err
 		}
 		taken += rows.Len()
+		// Rows that are not trusted are found again: they must not hide those behind them.
+		limit = trustPage + found - rows.Len()
 	}
 }
 
