@@ -173,6 +173,38 @@ func TestStarterAsksForWhatIsFlagged(t *testing.T) {
 	}
 }
 
+// A pack that lets clients decide obviously safe actions has no rule that matches one: the client would
+// allow what the pack asks a person about.
+func TestPacksLeaveNothingTheyStopToClients(t *testing.T) {
+	t.Parallel()
+	nouns := []string{
+		"command", "sh", "subprocess", "terminal", "zsh", "deleted_items", "removedUsers", "erased", "purged", "wiped", "truncated", "destroyed",
+		"order", "dashboard", "email", "message", "replies", "host",
+	}
+	for _, pack := range Packs() {
+		text, _ := Pack(pack)
+		set, err := Parse(text, YAML)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if allowed, _ := set.FastPath(); !allowed {
+			continue
+		}
+		for _, verb := range classify.SafeVerbs {
+			for _, noun := range nouns {
+				name := verb + "_" + noun
+				facts := classify.Classify(classify.Input{ActionType: "tool_call", ActionName: name})
+				if !classify.ObviouslySafe(name, classify.SafeVerbs, facts, false) {
+					continue
+				}
+				for _, hit := range matchAll(set, &Input{ActionType: "tool_call", ActionName: name}) {
+					t.Errorf("%s: a client may allow %s, which the rule %q decides", pack, name, hit.Rule.Name)
+				}
+			}
+		}
+	}
+}
+
 func readFile(t *testing.T, file string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(file)
