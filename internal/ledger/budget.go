@@ -239,6 +239,7 @@ func parseBudgetMatch(f *canon.Fields, name string) []string {
 	if len(names) == 0 && f.Faults() == faults {
 		f.Fault(name, "must have at least one name; leave it out for a budget that covers all")
 	}
+	slices.Sort(names) // the digits of policy versions cover the list, and its order decides nothing
 	return names
 }
 

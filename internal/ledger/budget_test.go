@@ -302,6 +302,25 @@ func TestBudgetsChangeThePolicyVersion(t *testing.T) {
 	}
 }
 
+// TestOrderOfMatchIsNoOtherVersion: a budget that names the same subjects in another order decides the
+// same, and has the same version.
+func TestOrderOfMatchIsNoOtherVersion(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, match := range []string{`["a","b","c"]`, `["c","a","b"]`, `["b","c","b","a"]`} {
+		settings := DefaultSettings()
+		var err error
+		settings.Budgets, err = parsedBudgets(t, `[{"name":"b","scope":"agent","match":`+match+`,"window":"day","decision":"deny","limit_usd":1}]`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[BuiltinPolicy.Under(&settings).Version] = true
+	}
+	if len(seen) != 1 {
+		t.Errorf("%d versions: %v", len(seen), seen)
+	}
+}
+
 // TestLeasesCoverNothingThatBudgetsCount reports actions with tokens, a model or an amount under a
 // lease: none is covered, so each counts against the budgets.
 func TestLeasesCoverNothingThatBudgetsCount(t *testing.T) {
