@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 )
@@ -79,7 +80,7 @@ func maskAny(value any) slog.Value {
 	case *slog.Source:
 		return slog.AnyValue(value)
 	case error:
-		return slog.StringValue(Mask(value.Error()))
+		return slog.StringValue(Mask(fmt.Sprint(value))) // which survives a nil pointer
 	default:
 		return maskFormatted(value)
 	}

@@ -142,3 +142,23 @@ func TestLogKeepsWhatIsHarmless(t *testing.T) {
 		t.Errorf("the line is %s", out.String())
 	}
 }
+
+// nilError is an error whose method needs a value.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// An error that is a nil pointer, or that panics, costs its text and not the process that logs it.
+func TestLogOutlivesAnErrorThatPanics(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{FormatJSON, FormatText} {
+		var out bytes.Buffer
+		log := NewLogger(&out, format, slog.LevelInfo)
+		log.Info("first", "error", (*nilError)(nil))
+		log.With("error", (*nilError)(nil)).Info("second", slog.Group("inner", "error", (*nilError)(nil)))
+		log.Info("third", "error", struct{ error }{})
+		if got := out.String(); strings.Count(got, "\n") != 3 || strings.Count(got, "<nil>") != 3 {
+			t.Errorf("the log is %s", got)
+		}
+	}
+}
