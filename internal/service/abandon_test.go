@@ -3,7 +3,9 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/store"
 	"countersign/internal/testdb"
 	"countersign/internal/verify"
 )
@@ -745,6 +749,55 @@ func TestTamperedChainHoldsUpNoOther(t *testing.T) {
 		_, err := g.Chain(t.Context(), g.who.member, forged)
 		checkCode(t, "the forged chain", err, fault.CodeEvidenceTampered)
 	})
+}
+
+// refusesOnce is a store whose first transaction about a chain fails.
+type refusesOnce struct {
+	store.Store
+	err    error
+	failed atomic.Bool
+}
+
+func (f *refusesOnce) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
+	if len(needs.Chains) > 0 && !f.failed.Swap(true) {
+		return f.err
+	}
+	return f.Store.Transact(ctx, needs, plan)
+}
+
+// An operator is told to run an audit if a chain cannot be sealed for a reason that lasts. While the store
+// is only unavailable, the chain waits for the next pass, which seals it.
+//
+//countersign:race
+func TestSealingWhileTheStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err   error
+		level string
+	}{
+		"unavailable": {fmt.Errorf("the disk is busy: %w", store.ErrUnavailable), "WARN"},
+		"damaged":     {errUnreadable, "ERROR"},
+	} {
+		g := govern(t, testdb.SQLite(t))
+		chain := g.open("left")
+		g.clock.Advance(73 * time.Hour)
+		var log servicetest.Buffer
+		broken := &refusesOnce{Store: g.store, err: test.err}
+		s := serve(t, service.Config{
+			Store: broken, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Committers: 1, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		g.passRound(s)
+		if g.chainState(chain).Abandoned || !broken.failed.Load() {
+			t.Fatalf("%s: the chain is sealed", name)
+		}
+		if got := log.String(); !strings.Contains(got, "level="+test.level) || strings.Contains(got, "countersign audit") != (test.level == "ERROR") {
+			t.Errorf("%s: the log says %s", name, got)
+		}
+		g.passRound(s)
+		if !g.chainState(chain).Abandoned {
+			t.Errorf("%s: the next pass does not seal the chain", name)
+		}
+	}
 }
 
 // An approval from before its chain was abandoned releases nothing while the newest chain is

@@ -593,7 +593,11 @@ func (a *abandonment) examine(ctx context.Context, record *store.ChainRecord, po
 	if a.reading.Exhausted() {
 		return err
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrDamaged):
+		a.service.log.Warn("an abandoned chain could not be sealed, because the store was unavailable: the next pass tries again")
+	default:
 		a.service.log.Error("sealing an abandoned chain failed: run countersign audit")
 	}
 	return nil
