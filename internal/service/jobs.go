@@ -405,17 +405,23 @@ func (j *Jobs) untrustedEmail(job *store.Job, approval *ledger.Approval, notice 
 	return email{approval.Escalate[:allowed], body}, nil
 }
 
-// untrustedMailCount counts the e-mails of an hour to addresses that agents chose. Each server
+// untrustedMailCount counts the e-mails of the last hour to addresses that agents chose. Each server
 // counts its own.
 type untrustedMailCount struct {
-	mu     sync.Mutex // guards the fields below
-	hour   int64      // hours since the epoch
-	chains map[ledger.ChainID]int
-	keys   map[ledger.KeyID]int
-	jobs   map[int64]int // by number: a job that is retried does not count again
+	mu   sync.Mutex // guards the field below
+	sent []untrustedMails
 }
 
-// Bounds for the e-mails of an hour to addresses that agents chose.
+// untrustedMails are the e-mails of one job.
+type untrustedMails struct {
+	job   int64
+	chain ledger.ChainID
+	key   ledger.KeyID
+	at    ledger.Time
+	count int
+}
+
+// Bounds for the e-mails of any hour to addresses that agents chose.
 const (
 	maxMailsPerChain = 5
 	maxMailsPerKey   = 20
@@ -425,17 +431,22 @@ const (
 func (m *untrustedMailCount) take(job int64, approval *ledger.Approval, now ledger.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if current := now.Period(time.Hour); m.chains == nil || current != m.hour {
-		m.hour, m.chains, m.keys, m.jobs = current, make(map[ledger.ChainID]int), make(map[ledger.KeyID]int), make(map[int64]int)
+	m.sent = slices.DeleteFunc(m.sent, func(u untrustedMails) bool { return now.Sub(u.at) >= time.Hour })
+	ofChain, ofKey := 0, 0
+	for _, u := range m.sent {
+		if u.job == job { // one that is retried does not count again
+			return u.count
+		}
+		if u.chain == approval.Chain {
+			ofChain += u.count
+		}
+		if u.key == approval.OpenedBy {
+			ofKey += u.count
+		}
 	}
-	if allowed := m.jobs[job]; allowed > 0 {
-		return allowed
-	}
-	allowed := max(min(len(approval.Escalate), maxMailsPerChain-m.chains[approval.Chain], maxMailsPerKey-m.keys[approval.OpenedBy]), 0)
-	if allowed > 0 { // so that the maps have no more entries than e-mails were sent
-		m.chains[approval.Chain] += allowed
-		m.keys[approval.OpenedBy] += allowed
-		m.jobs[job] = allowed
+	allowed := max(min(len(approval.Escalate), maxMailsPerChain-ofChain, maxMailsPerKey-ofKey), 0)
+	if allowed > 0 { // so that there are no more entries than e-mails were sent
+		m.sent = append(m.sent, untrustedMails{job, approval.Chain, approval.OpenedBy, now, allowed})
 	}
 	return allowed
 }
