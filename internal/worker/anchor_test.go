@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -61,6 +62,68 @@ func TestTokenOfADecision(t *testing.T) {
 			t.Errorf("%d tokens are counted", n)
 		}
 	})
+}
+
+// lateAuthority answers just before the time of the job is up.
+type lateAuthority struct {
+	worker.Authority
+	end context.CancelFunc
+}
+
+func (l lateAuthority) Stamp(ctx context.Context, digest [32]byte, nonce uint64) ([]byte, error) {
+	defer l.end()
+	return l.Authority.Stamp(ctx, digest, nonce)
+}
+
+// lateCalendars answer just before the time of the job is up.
+type lateCalendars struct {
+	worker.Calendars
+	end context.CancelFunc
+}
+
+func (l lateCalendars) Stamp(ctx context.Context, digest [32]byte, nonce [16]byte) ([]byte, error) {
+	defer l.end()
+	return l.Calendars.Stamp(ctx, digest, nonce)
+}
+
+// What an authority or a calendar has answered is stored, also if the time of the job is up right then:
+// neither is asked again.
+func TestAnswersAtTheLastMoment(t *testing.T) {
+	t.Run("authority", func(t *testing.T) {
+		onEachStore(t, func(t *testing.T, open func() store.Store) {
+			w := newWorld(t, open(), ledger.MethodTSA)
+			authority, id := w.stamper(), w.decided()
+			ctx, end := context.WithCancel(t.Context())
+			w.anchors = worker.Anchoring{Authority: lateAuthority{authority, end}}
+			w.runOnce(ctx)
+			w.wantTSA(id, ledger.AnchorVerified, "")
+			w.run(w.worker(w.service, nil, nil))
+			if n := authority.server.Requests(); n != 1 {
+				t.Errorf("the authority was asked %d times", n)
+			}
+		})
+	})
+	t.Run("calendars", func(t *testing.T) {
+		onEachStore(t, func(t *testing.T, open func() store.Store) {
+			w := newWorld(t, open(), ledger.MethodOpenTimestamps)
+			calendar, id := newCalendar(t), w.decided()
+			ctx, end := context.WithCancel(t.Context())
+			w.anchors = worker.Anchoring{Calendars: lateCalendars{calendar, end}, Bitcoin: bitcoin(w.clock, nil)}
+			w.runOnce(ctx)
+			w.wantProof(id, ledger.AnchorPending, "")
+			w.run(w.worker(w.service, nil, nil))
+			if calendar.submitted != 1 {
+				t.Errorf("the calendar was asked %d times", calendar.submitted)
+			}
+		})
+	})
+}
+
+func (w *world) runOnce(ctx context.Context) {
+	w.t.Helper()
+	if _, err := w.worker(w.service, nil, nil).RunOnce(ctx); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // An anchor waits as long as the authority is unreachable, across restarts, and the log contains no
