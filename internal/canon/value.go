@@ -127,15 +127,6 @@ func positiveZero(f float64) float64 {
 	return f
 }
 
-// IntValue returns an integer number. Beyond ±2^53 a double would round it,
-// and it is refused.
-func IntValue(n int64) (Value, error) {
-	if n < -maxInt || n > maxInt {
-		return Value{}, &Error{Reason: reasonInexact, WellFormed: true}
-	}
-	return Value{kind: Number, number: float64(n)}, nil
-}
-
 // StringValue returns a string, which must be valid UTF-8.
 func StringValue(s string) (Value, error) {
 	if !utf8.ValidString(s) {

@@ -139,7 +139,7 @@ func AppendNumber(dst []byte, f float64) []byte {
 }
 
 // AppendInt appends n. Beyond ±2^53 a reader's double would not hold n, and it
-// panics as AppendNumber does. IntValue refuses such integers with an error.
+// panics as AppendNumber does.
 func AppendInt(dst []byte, n int64) []byte {
 	if n < -maxInt || n > maxInt {
 		panic("canon: " + reasonInexact)

@@ -23,7 +23,7 @@ func FuzzClassify(f *testing.F) {
 		}
 		facts := Classify(Input{ActionType: name, ActionName: name, Payload: p, Metadata: m})
 		checkBounds(t, facts)
-		checkBounds(t, Classify(Input{ActionName: name, Payload: Redact(p), Metadata: Redact(m)}))
+		checkBounds(t, Classify(Input{ActionName: name, Payload: cleaned(p), Metadata: cleaned(m)}))
 	})
 }
 

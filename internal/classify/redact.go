@@ -12,21 +12,15 @@ const Redacted = "[REDACTED]"
 
 var redactedValue = mustString(Redacted)
 
-// Redact removes secrets from a value: everything under a sensitive name, strings that start like a
-// secret, and secrets inside longer strings. A value without secrets is returned unchanged. Redact
-// is idempotent.
-func Redact(v canon.Value) canon.Value {
-	clean, _ := redact(v)
-	return clean
-}
-
 // Redaction is a value that was removed.
 type Redaction struct {
 	Pointer string // JSON pointer of its place
 	Raw     canon.Value
 }
 
-// RedactListed is Redact that also lists what it removed, in order.
+// RedactListed removes secrets from a value: everything under a sensitive name, strings that start
+// like a secret, and secrets inside longer strings. It lists what it removed, in order. A value
+// without secrets is returned unchanged, and so is one from which they were removed.
 func RedactListed(v canon.Value) (canon.Value, []Redaction) {
 	clean, changed := redact(v)
 	if !changed {

@@ -33,17 +33,23 @@ func readRedactions(t testing.TB) redactions {
 	return vectors
 }
 
+// cleaned removes secrets from a value.
+func cleaned(v canon.Value) canon.Value {
+	clean, _ := RedactListed(v)
+	return clean
+}
+
 // The published redaction vectors are correct, and redacting again changes nothing.
 func TestRedactVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readRedactions(t).Values {
 		t.Run(vector.Name, func(t *testing.T) {
 			t.Parallel()
-			got := Redact(parse(t, vector.Input))
+			got := cleaned(parse(t, vector.Input))
 			if diff := cmp.Diff(canonical(parse(t, vector.Output)), canonical(got)); diff != "" {
 				t.Errorf("redacted (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(canonical(got), canonical(Redact(got))); diff != "" {
+			if diff := cmp.Diff(canonical(got), canonical(cleaned(got))); diff != "" {
 				t.Errorf("redacting again changed it (-once +twice):\n%s", diff)
 			}
 		})
@@ -96,7 +102,7 @@ func valueOf(t *rapid.T, depth int) canon.Value {
 	case 1:
 		return canon.BoolValue(rapid.Bool().Draw(t, "bool"))
 	case 2:
-		n, err := canon.IntValue(rapid.Int64Range(-1000, 1000).Draw(t, "number"))
+		n, err := canon.NumberValue(float64(rapid.Int64Range(-1000, 1000).Draw(t, "number")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,8 +137,8 @@ func valueOf(t *rapid.T, depth int) canon.Value {
 func TestRedactTwiceChangesNothingMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		once := Redact(valueOf(t, 3))
-		if diff := cmp.Diff(canonical(once), canonical(Redact(once))); diff != "" {
+		once := cleaned(valueOf(t, 3))
+		if diff := cmp.Diff(canonical(once), canonical(cleaned(once))); diff != "" {
 			t.Errorf("(-once +twice):\n%s", diff)
 		}
 	})
@@ -155,7 +161,7 @@ func TestRedactChangesNothingElse(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		before := valueOf(t, 3)
-		sameShape(t, before, Redact(before))
+		sameShape(t, before, cleaned(before))
 	})
 }
 
