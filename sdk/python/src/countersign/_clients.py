@@ -21,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from countersign._deadline import Deadline, keep_deadlines
 from countersign._fork import reset_in_child
 from countersign._secret import SecretStr
 from countersign._steps import Reply, Send
@@ -139,7 +140,7 @@ class Clients:
         headers.update(send.headers)
         if send.body is not None:
             headers["content-type"] = "application/json"
-        timeout = dict.fromkeys(("connect", "read", "write", "pool"), send.timeout)
+        timeout = dict.fromkeys(("connect", "read", "write", "pool"), Deadline(send.timeout))
         return httpx.Request(
             send.method,
             self._base_url + send.path,
@@ -151,7 +152,7 @@ class Clients:
     def _open(self) -> httpx.BaseTransport:
         with self._lock:
             if self._sync is None:
-                self._sync = self._mock or httpx.HTTPTransport(**self._options())
+                self._sync = self._mock or keep_deadlines(httpx.HTTPTransport(**self._options()))
             return self._sync
 
     async def _loop_pools(self) -> _Pools:
@@ -171,7 +172,7 @@ class Clients:
             pools = _Pools(lambda: self._mock, math.inf)  # type: ignore[arg-type,return-value]
         else:
             options = self._options()
-            pools = _Pools(lambda: httpx.AsyncHTTPTransport(**options), _POOL_SIZE)
+            pools = _Pools(lambda: keep_deadlines(httpx.AsyncHTTPTransport(**options)), _POOL_SIZE)
         try:
             yield pools
         finally:
@@ -249,7 +250,7 @@ def _proxy_for(address: str) -> str | None:
 
 
 class _BodyReader:
-    """Collects an answer within a time and a size. httpx limits only the time of each chunk."""
+    """Collects an answer within a time and a size."""
 
     def __init__(self, timeout: float) -> None:
         self._deadline = time.monotonic() + timeout

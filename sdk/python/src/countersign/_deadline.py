@@ -1,0 +1,99 @@
+"""One deadline for a whole request.
+
+httpcore passes a request's timeouts to its network streams, where each read and write has them
+anew. A peer that sends a byte now and then would never be too late. The streams here give a read
+what is left of the request's time.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from typing import Any
+
+import httpx
+
+__all__ = ["Deadline", "keep_deadlines"]
+
+_MOMENT = 0.001  # seconds; a timeout of zero would mean not to wait at all
+
+
+class Deadline(float):
+    """A timeout in seconds that knows when it ends."""
+
+    def __init__(self, seconds: float) -> None:
+        self.at = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(self.at - time.monotonic(), 0.0)
+
+
+def keep_deadlines(transport: Any) -> Any:
+    """Return the transport with streams that keep to a :class:`Deadline`, if its timeouts are one.
+
+    httpx has no parameter for the streams of its transports. A version that keeps them elsewhere
+    works without these: then only a single read is limited.
+    """
+    pool = getattr(transport, "_pool", None)
+    backend = getattr(pool, "_network_backend", None)
+    if backend is not None:
+        is_async = isinstance(transport, httpx.AsyncBaseTransport)
+        pool._network_backend = (_AsyncBackend if is_async else _Backend)(backend)  # type: ignore[union-attr]
+    return transport
+
+
+def _left(timeout: float | None, fault: type[Exception]) -> float | None:
+    if not isinstance(timeout, Deadline):
+        return timeout
+    left = timeout.left()
+    if not left:
+        raise fault("the deadline of the request has passed")
+    return left
+
+
+class _Inner:
+    """Passes on what is not limited, to what it wraps."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Stream(_Inner):
+    # Serves async streams too: what they return is awaited by the caller.
+    def read(self, max_bytes: int, timeout: float | None = None) -> Any:
+        return self._inner.read(max_bytes, _left(timeout, httpx.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> Any:
+        return self._inner.write(buffer, _left(timeout, httpx.WriteTimeout))
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        if isinstance(timeout, Deadline):
+            # Not refused here: a handshake that fails closes the connection.
+            timeout = timeout.left() or _MOMENT
+        return self._wrapped(self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def _wrapped(self, encrypted: Any) -> Any:
+        return _Stream(encrypted)
+
+
+class _AsyncStream(_Stream):
+    async def _wrapped(self, encrypted: Any) -> Any:
+        return _AsyncStream(await encrypted)
+
+
+class _Backend(_Inner):
+    def connect_tcp(self, *args: Any, **kwargs: Any) -> _Stream:
+        return _Stream(self._inner.connect_tcp(*args, **kwargs))
+
+
+class _AsyncBackend(_Inner):
+    async def connect_tcp(self, *args: Any, **kwargs: Any) -> _AsyncStream:
+        return _AsyncStream(await self._inner.connect_tcp(*args, **kwargs))
