@@ -8,12 +8,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 
 import countersign
 from clocks import stop_time
 from conftest import configure
+from countersign._loops import run_to_completion
 from countersign._permit import Permit
 from countersign.adapters._agent_runs import AgentAction, Governance, request_permit
 from countersign.adapters._content import Content
@@ -163,6 +165,39 @@ def check_cancelled(
     asyncio.run(main())
     assert [event.get("outcome") for event in fake.events] == ["unknown", "unknown"]
     assert [chain["status"] for chain in fake.chains] == ["failed"]
+
+
+def test_a_cancel_scope_does_not_spin_while_the_outcome_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scope of anyio cancels on each turn of the loop. The report that it waits for is awaited
+    twice, not once for each turn, and the cancellation is delivered after it."""
+    waits = 0
+    shield = asyncio.shield
+
+    def counted(work: asyncio.Future[None]) -> asyncio.Future[None]:
+        nonlocal waits
+        waits += 1
+        return shield(work)
+
+    monkeypatch.setattr(asyncio, "shield", counted)
+    reported = False
+
+    async def report() -> None:
+        nonlocal reported
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        reported = True
+
+    async def main() -> None:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await run_to_completion(report())
+        assert scope.cancelled_caught
+
+    asyncio.run(main())
+    assert reported
+    assert waits == 2
 
 
 # A run of an agent that is cancelled again and again while it reports what its tools were doing

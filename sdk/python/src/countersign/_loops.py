@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 __all__ = ["in_event_loop", "refuse_in_loop", "run_to_completion"]
@@ -37,7 +38,9 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await asyncio.shield(task)
+            # A cancel scope of anyio cancels again on each turn of the loop until it is obeyed.
+            with _shield_from_scopes() if cancelled else nullcontext():
+                await asyncio.shield(task)
         except asyncio.CancelledError as error:
             if task.cancelled():
                 raise
@@ -49,3 +52,9 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
             cancelled.__context__ = task.exception()
         raise cancelled
     return task.result()
+
+
+def _shield_from_scopes() -> AbstractContextManager[object]:
+    """Hold off the cancel scopes of anyio. A program that never imported it has none."""
+    anyio = sys.modules.get("anyio")
+    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
