@@ -370,7 +370,7 @@ def test_an_interrupted_completion_is_made_up_for(
     fake: FakeService, monkeypatch: pytest.MonkeyPatch, during: str
 ) -> None:
     """After an interrupt, such as Ctrl-C, while the chain is left, it is completed in the
-    background, or at the exit of the process."""
+    background, or at the exit of the process, with the outcomes of its calls."""
     receive = fake._receive
 
     def interrupt_once(call: RecordedCall) -> Any:
@@ -394,4 +394,5 @@ def test_an_interrupted_completion_is_made_up_for(
     assert interrupted
     assert countersign.flush()
     assert chain.receipt is not None
+    assert [event["outcome"] for event in fake.events] == ["unknown"]
     unfinished.close()  # type: ignore[attr-defined]

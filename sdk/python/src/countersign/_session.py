@@ -56,6 +56,8 @@ class Session(Delivery):
         self.unreported: dict[int, PolicyDecision] = {}
         """Decisions on governed calls whose outcome was not reported yet, by their ``id()``."""
         self._deferred: deque[tuple[PolicyDecision, str, str | None]] = deque()
+        self._interrupted: dict[str, Any] | None = None
+        """The completion of a chain whose leaving was interrupted, until the rest is reported."""
         self.latches: list[Callable[[Exception], object]] = []
         """Called with every error that prevents an action."""
 
@@ -103,9 +105,24 @@ class Session(Delivery):
             raise
         except BaseException:
             # An interrupt, such as Ctrl-C: nobody calls this again.
-            self.completion = completion
+            self._interrupted = completion
             self.transport.sender.submit(self)
             raise
+
+    def flush(self, patience: float | None = None) -> Steps[None]:
+        """Deliver the queue. If leaving the chain was interrupted, also report the outcomes that
+        are left and complete it."""
+        # Taken first: a report may deliver the queue too, and must not complete the chain.
+        completion, self._interrupted = self._interrupted, None
+        if completion is not None:
+            try:
+                yield from super().flush(patience)
+                yield from self._report_unfinished()
+            except BaseException:
+                self._interrupted = completion
+                raise
+            self.completion = completion
+        yield from super().flush(patience)
 
     # -- actions ---------------------------------------------------------------------
 
