@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 import countersign
 from countersign import _client, _scope
 from countersign._session import Session
+from countersign.adapters import _mcp_chains
 from countersign.testing import FakeService, example_api_key
 from scripted import ScriptedService
 from server import Server
@@ -112,6 +114,32 @@ def test_a_child_that_leaves_does_not_complete_its_parents_chain() -> None:
             chain.record_agent_action_sync(*SAFE)
         assert [kept["status"] for kept in service.chains] == ["completed"]
         assert len(service.events) == 2
+
+
+def test_a_child_that_exits_leaves_the_sessions_of_an_mcp_server_to_its_parent() -> None:
+    """A child of ``os.fork`` that ends by ``sys.exit()`` runs what was registered for the exit of
+    its parent. It neither completes the chain of a session nor reports the calls that run in it."""
+
+    async def call() -> None:
+        async with session.held() as part:
+            part.outcomes.begin(await part.chain.record_agent_action(*SAFE))
+
+    with FakeService() as service:
+        countersign.init(**service.serve(), enable_local_fast_path=False)
+        session = _mcp_chains.SessionChain("session", None, {}, lambda chain: None)
+        asyncio.run(call())
+        _mcp_chains.close_at_exit(session)
+
+        def leave() -> str:
+            _mcp_chains._close_all()
+            return "left"
+
+        assert in_child(leave) == "left"
+        assert [kept["status"] for kept in service.chains] == ["active"]
+        assert [event.get("outcome") for event in service.events] == [None]
+        _mcp_chains._close_all()
+        assert [kept["status"] for kept in service.chains] == ["completed"]
+        assert [event["outcome"] for event in service.events] == ["unknown"]
 
 
 def test_a_chain_that_is_entered_in_the_child_is_the_childs(server: Server) -> None:

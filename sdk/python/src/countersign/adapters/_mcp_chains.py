@@ -19,6 +19,7 @@ import anyio
 from countersign._chain import Chain
 from countersign._client import transport_of
 from countersign._decision import PolicyDecision
+from countersign._fork import in_child
 from countersign._steps import until
 from countersign.adapters._outcomes import Ending, Outcomes
 from countersign.adapters._threads import blocking
@@ -237,3 +238,9 @@ def close_at_exit(session: SessionChain) -> SessionChain:
 def _close_all() -> None:
     for session in list(_OPEN):
         session.close()
+
+
+@in_child
+def _after_fork() -> None:
+    # The parent still serves them.
+    _OPEN.clear()
