@@ -116,6 +116,19 @@ def test_a_child_that_leaves_does_not_complete_its_parents_chain() -> None:
         assert len(service.events) == 2
 
 
+def test_a_denial_ends_a_run_in_the_child_whatever_other_threads_were_doing() -> None:
+    """Another thread may be noting a denial of the run at the moment of the fork."""
+    with FakeService() as service:
+        config = countersign.ChainConfig(**service.serve())
+        with ExitStack() as held:
+            with pytest.raises(ValueError), countersign.governed_run("run", config=config) as run:
+                held.enter_context(run._lock)
+                assert in_child(lambda: str(run.deny(ValueError("no")))) == "no"
+                held.close()
+                assert run.denial is None
+                run.deny(ValueError("no"))
+
+
 def test_a_child_that_exits_leaves_the_sessions_of_an_mcp_server_to_its_parent() -> None:
     """A child of ``os.fork`` that ends by ``sys.exit()`` runs what was registered for the exit of
     its parent. It neither completes the chain of a session nor reports the calls that run in it."""

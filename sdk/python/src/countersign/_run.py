@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from countersign._chain import Chain, ChainScope
 from countersign._client import Client
 from countersign._config import ChainConfig
+from countersign._fork import reset_in_child
 from countersign._scope import Scope, current_scope, enter, inherit_in_threads, leave
 from countersign._session import Session
 from countersign.exceptions import ConfigurationError
@@ -34,6 +35,11 @@ class GovernedRun(ChainScope):
         self._denial: Exception | None = None
         self._trace: TracebackType | None = None  # of the first time that the denial was raised
         self._ended = False
+        self._lock = threading.Lock()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock, which another thread of the parent may have held."""
         self._lock = threading.Lock()
 
     @property
