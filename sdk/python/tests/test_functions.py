@@ -16,7 +16,7 @@ import pytest
 
 import countersign
 from conftest import configure
-from countersign import governed, governed_run
+from countersign import _arguments, governed, governed_run
 from countersign.testing import FakeService
 from forms import (
     FORMS,
@@ -198,6 +198,25 @@ def test_arguments_of_a_partial_are_recorded_whole(fake: FakeService) -> None:
     with governed_run():
         assert governed(partial)() == 7
     assert fake.events[0]["payload"] == {"amount": 7, "currency": "EUR"}
+
+
+def test_arguments_fill_the_placeholders_of_a_partial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a call are recorded where the partial passes them on, in its own places and in those
+    of a partial inside it. A call that leaves a place empty is refused, as Python refuses it."""
+    place: Any = getattr(functools, "Placeholder", object())  # Python 3.14 and later have it
+    monkeypatch.setattr(_arguments, "_PLACEHOLDER", place, raising=False)
+
+    def send(sender: str, receiver: str, text: str, copies: int = 1) -> None: ...
+
+    inner: Any = functools.partial(send, place, place, "hello")
+    inner.kept = True  # an attribute keeps a partial of it from taking its arguments over
+    for partial in (inner, functools.partial(inner, place, "bob"), functools.partial(inner, "ann")):
+        arguments = _arguments.Arguments(partial)
+        given = [name for name in ("ann", "bob") if name not in partial.args]
+        expected = {"sender": "ann", "receiver": "bob", "text": "hello", "copies": 2}
+        assert arguments.of((*given, 2), {}) == expected
+        with pytest.raises(TypeError):
+            arguments.of(tuple(given[1:]), {})
 
 
 def test_a_builtin_without_a_signature_is_governed(fake: FakeService) -> None:

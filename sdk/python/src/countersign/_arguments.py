@@ -10,6 +10,8 @@ from typing import Any
 __all__ = ["Arguments"]
 
 _RECEIVERS = ("self", "cls")
+_PLACEHOLDER = getattr(functools, "Placeholder", object())
+"""Leaves the place of an argument of a partial to its caller, since Python 3.14."""
 
 
 class Arguments:
@@ -25,7 +27,7 @@ class Arguments:
         self._named: Mapping[str, Any] = {}
         while isinstance(function, functools.partial):
             # The signature of a partial does not show arguments that it fills by position.
-            self._given = (*function.args, *self._given)
+            self._given = _filled(function.args, self._given)
             self._named = {**function.keywords, **self._named}
             function = function.func
         self.spread: str | None = None
@@ -61,9 +63,19 @@ class Arguments:
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments by parameter name, including defaults. Raises ``TypeError`` if the
         function cannot be called with them."""
-        args, kwargs = (*self._given, *args), {**self._named, **kwargs}
+        args, kwargs = _filled(self._given, args), {**self._named, **kwargs}
+        if any(value is _PLACEHOLDER for value in args):
+            raise TypeError("missing positional arguments for the placeholders of a partial")
         if self._signature is None:
             return {"args": args, "kwargs": kwargs}
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return {name: value for name, value in bound.arguments.items() if name != self._receiver}
+
+
+def _filled(given: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a partial followed by those of its call, of which the first fill its
+    placeholders."""
+    rest = iter(args)
+    filled = [next(rest, value) if value is _PLACEHOLDER else value for value in given]
+    return (*filled, *rest)
