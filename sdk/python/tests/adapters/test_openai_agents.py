@@ -15,7 +15,7 @@ from sync_loops import close_loop
 from waits import threads_of_waiting_runs
 
 from openai_agents_scripts import agent, tool  # isort: skip
-from agents import Agent, LocalShellTool, RunConfig, RunHooks, Runner, function_tool
+from agents import Agent, LocalShellTool, RunConfig, RunHooks, Runner, function_tool, handoff
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
 import countersign
@@ -65,6 +65,22 @@ def test_the_chain_tells_who_did_what(office: Office) -> None:
     assert parents == {"desk": None, "clerk": None, "helper": "clerk"}
     assert payloads(office, "write_note") == [{"n": 3}]
     assert office.receipt_is_valid(chain.receipt)
+
+
+@pytest.mark.parametrize("handed_off", [False, True], ids=["first", "handed off"])
+@pytest.mark.parametrize("name", ["", " "], ids=["empty", "blank"])
+def test_an_agent_without_a_name_is_recorded_as_agent(
+    office: Office, name: str, handed_off: bool
+) -> None:
+    """The SDK accepts a blank name and the service does not: the run is governed all the same."""
+    first = agent(name, [("write_note", {})], tools=[tool("write_note", lambda: "ok")])
+    if handed_off:
+        to_unnamed = handoff(first, tool_name_override="hand_over")
+        first = agent("desk", [("hand_over", {})], handoffs=[to_unnamed])
+    result = GovernedRunner("names").run_sync(first, "go")
+    assert result.final_output == "done"
+    events = office.server.events(str(last_chain().id))  # type: ignore[union-attr]
+    assert [e["agent_name"] for e in events if e["action_name"] == "write_note"] == ["agent"]
 
 
 def test_a_denial_can_be_told_to_the_model(office: Office) -> None:

@@ -28,9 +28,15 @@ from countersign.adapters._agent_runs import (
 )
 from countersign.adapters._outcomes import ending_of
 
-__all__ = ["Hooks"]
+__all__ = ["Hooks", "name_of_agent"]
 
 _GATED = "_countersign_gated"
+
+
+def name_of_agent(agent: Any) -> str:
+    """The SDK takes a blank name too, under which the service records nothing."""
+    name = str(getattr(agent, "name", None) or "")
+    return name if name.strip() else "agent"
 
 
 class Hooks(RunHooks[Any]):
@@ -61,7 +67,7 @@ class Hooks(RunHooks[Any]):
     async def _begin(self, agent: Any) -> str:
         await self.ready.wait()
         self._run.check()
-        name = str(agent.name)
+        name = name_of_agent(agent)
         self._run.enter(name)
         return name
 
@@ -107,10 +113,10 @@ class Hooks(RunHooks[Any]):
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         name = await self._begin(from_agent)
-        payload = {"from": name, "to": str(to_agent.name)}
+        payload = {"from": name, "to": name_of_agent(to_agent)}
         action = AgentAction(name, "hand_off", payload, "state_update", self._run.parent)
         await record_only(self._run, action)
-        self._run.enter(str(to_agent.name))
+        self._run.enter(name_of_agent(to_agent))
         await self._theirs.on_handoff(context, from_agent, to_agent)
 
     # -- tools ---------------------------------------------------------------------------

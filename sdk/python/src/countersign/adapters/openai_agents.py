@@ -45,7 +45,7 @@ try:
     from agents import Agent, RunResult, RunResultStreaming
     from agents.run import AgentRunner, get_default_agent_runner
 
-    from countersign.adapters._openai_hooks import Hooks
+    from countersign.adapters._openai_hooks import Hooks, name_of_agent
 except ImportError as error:
     raise missing_extra("openai-agents", error) from error
 
@@ -105,7 +105,7 @@ class _Runner(AgentRunner):
         self._governance = governance
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:  # noqa: A002
-        run = self._governance.begin(_name(starting_agent))
+        run = self._governance.begin(name_of_agent(starting_agent))
         hooks = Hooks(run, options)
         async with RunLifetime(run):
             with _started(run):
@@ -116,7 +116,7 @@ class _Runner(AgentRunner):
                     raise
 
     def run_streamed(self, starting_agent: Any, input: Any, **options: Any) -> Any:  # noqa: A002
-        run = self._governance.begin(_name(starting_agent))
+        run = self._governance.begin(name_of_agent(starting_agent))
         hooks = Hooks(run, options)
         hooks.ready.clear()
         with _started(run):  # the task that is started here is part of the run
@@ -221,7 +221,3 @@ async def _through(run: AgentRun, hooks: Hooks, result: Any) -> None:
             run.deny(error if isinstance(error, Exception) else RuntimeError("the run has ended"))
         hooks.ready.set()  # what waits is refused
         raise
-
-
-def _name(agent: Any) -> str:
-    return str(getattr(agent, "name", None) or "agent")
