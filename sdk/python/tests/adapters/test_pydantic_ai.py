@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -97,9 +98,9 @@ def test_a_tool_that_a_capability_adds_around_the_others_is_decided(office: Offi
     """A tool that a capability carries out itself is recorded and can be denied. The tools beneath
     it are recorded once."""
     bodies: list[str] = []
-    added = [tool(n, lambda n=n: bodies.append(n)) for n in ("run_added", "denied_added")]
+    added = [tool(n, partial(bodies.append, n)) for n in ("run_added", "denied_added")]
     beneath = [tool("write_note", lambda: bodies.append("write_note"))]
-    script = [[("write_note", {})], [("run_added", {})], [("denied_added", {})]]
+    script: list[Any] = [[("write_note", {})], [("run_added", {})], [("denied_added", {})]]
     clerk = agent("clerk", *script, tools=beneath, capabilities=[_Adding(*added)])
     with pytest.raises(countersign.ActionDeniedError):
         govern(clerk, "added").run_sync("go")
