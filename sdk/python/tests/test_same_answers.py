@@ -248,6 +248,33 @@ def refusals(service: Service) -> list[Any]:
             "/v1/chains?cursor=other",
             "/v1/chains?since=2026-11-02&until=2026-11-01",
             "/v1/approvals?decision=deny",
+            *(
+                f"{path}?{query}"
+                for path in (
+                    "/v1/chains",
+                    f"{chain}/events",
+                    f"/v1/chains/{UNKNOWN_ID}/events",
+                    "/v1/receipts",
+                    "/v1/approvals",
+                    TOKENS,
+                )
+                for query in (
+                    "other=1",
+                    "Limit=1",
+                    "other=",
+                    "limit=1&limit=2",
+                    "limit=",
+                    "cursor=",
+                )
+            ),
+            *(f"{path}?name=run" for path in (f"{chain}/events", TOKENS)),
+            "/v1/receipts?status=completed",
+            "/v1/approvals?environment=production",
+            "/v1/chains?chain_id=other",
+            "/v1/chains?metadata=x",
+            "/v1/chains?environment=",
+            f"/v1/approvals/{UNKNOWN_ID}?other=1",
+            f"/v1/chains/{UNKNOWN_ID}?other=1",
         )
     ]
     # Only the first invalid member is compared.

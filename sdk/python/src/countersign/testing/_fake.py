@@ -149,7 +149,7 @@ class FakeService:
         with self._lock:
             self.calls.append(call)
             path = urlsplit(call.path)
-            query = {k: v[0] for k, v in parse_qs(path.query).items()}
+            query = parse_qs(path.query, keep_blank_values=True)
             for method, pattern, name, *check in _ROUTES:
                 if method == call.method and (found := re.fullmatch(pattern, path.path)):
                     return self._answer(call, name, found.groups(), query, *check)
@@ -160,7 +160,7 @@ class FakeService:
         call: RecordedCall,
         name: str,
         ids: tuple[str, ...],
-        query: dict[str, str],
+        query: dict[str, list[str]],
         check: Check | None = None,
     ) -> Answer | Hold:
         handler: Callable[..., Answer | Hold] = getattr(self, name)
@@ -169,7 +169,7 @@ class FakeService:
         try:
             if check is not None and call.body is not None:
                 check("", call.body)
-            return handler(call, *ids, **query)
+            return handler(call, *ids, **_parameters(name, query))
         except Invalid as invalid:
             return _problem(422, "invalid_request", str(invalid), errors=invalid.errors)
 
@@ -204,8 +204,6 @@ class FakeService:
 
     def _list_approvals(self, call: RecordedCall, **query: str) -> Answer:
         choice(*_APPROVAL_STATUSES)("/status", query.get("status", "pending"))
-        if "decision" in query:
-            raise Invalid("/decision", "is not a known parameter")
         found = [
             self._shown(approval)
             for approval in reversed(self._records.approvals.values())
@@ -366,6 +364,16 @@ _ROUTES: tuple[Any, ...] = (
     ("POST", "/v1/public-verification-tokens", "_create_token", check_issue),
     ("POST", f"/v1/public-verification-tokens/{_ID}/revoke", "_revoke_token", check_revocation),
 )
+_PAGE = ("limit", "cursor")
+_SEARCH = ("name", "agent_name", "action_type", "action_name", "since", "until", "metadata[]")
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "_list_chains": (*_PAGE, *_SEARCH, "decision", "status", "environment", "external_chain_id"),
+    "_list_events": _PAGE,
+    "_list_receipts": (*_PAGE, *_SEARCH, "decision"),
+    "_list_approvals": (*_PAGE, *_SEARCH, "status", "chain_id"),
+    "_list_tokens": _PAGE,
+    "_approval": ("wait",),
+}
 _BODY_OPTIONAL = ("_cancel", "_complete", "_revoke_token")
 _LONGEST_WAIT = 60  # seconds
 _FILTERS = ("status", "environment", "external_chain_id")
@@ -394,6 +402,21 @@ _LISTED = (
     "revocation_reason",
     "last_used_at",
 )
+
+
+def _parameters(handler: str, query: dict[str, list[str]]) -> dict[str, str]:
+    """Return the parameters of a route. Where the service reads none, it ignores them."""
+    known = _PARAMETERS.get(handler)
+    if known is None:
+        return {}
+    for name, given in sorted(query.items()):
+        if re.sub(r"(?s)^metadata\[.*\]$", "metadata[]", name) not in known:
+            raise Invalid(f"/{name}", "is not a known parameter")
+        if len(given) > 1:
+            raise Invalid(f"/{name}", "must be given once")
+        if not given[0]:
+            raise Invalid(f"/{name}", "must not be empty")
+    return {name: given[0] for name, given in query.items()}
 
 
 def _page(records: list[dict[str, Any]], limit: str = "50", cursor: str = "0", **_: str) -> Answer:
