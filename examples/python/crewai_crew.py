@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 # CrewAI reports its use to its makers unless it is told not to, before it is imported.
@@ -102,4 +103,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except countersign.ConfigurationError as error:
+        sys.exit(str(error))  # for example, that COUNTERSIGN_API_KEY is not set

@@ -17,6 +17,7 @@ The model follows a script: no network, no model key.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -108,4 +109,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except countersign.ConfigurationError as error:
+        sys.exit(str(error))  # for example, that COUNTERSIGN_API_KEY is not set

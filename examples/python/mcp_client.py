@@ -31,4 +31,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    if not os.environ.get("COUNTERSIGN_API_KEY"):
+        sys.exit("set COUNTERSIGN_API_KEY: the server needs it")
     asyncio.run(main())

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 from agents import Agent, ModelResponse, RunConfig, Usage, function_tool
@@ -111,4 +112,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except countersign.ConfigurationError as error:
+        sys.exit(str(error))  # for example, that COUNTERSIGN_API_KEY is not set

@@ -18,6 +18,7 @@ The model follows a script: no network, no model key.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 from pydantic_ai import Agent
@@ -80,4 +81,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except countersign.ConfigurationError as error:
+        sys.exit(str(error))  # for example, that COUNTERSIGN_API_KEY is not set

@@ -17,6 +17,7 @@ package called countersign.
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import httpx
 
@@ -66,4 +67,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except countersign.ConfigurationError as error:
+        sys.exit(str(error))  # for example, that COUNTERSIGN_API_KEY is not set

@@ -5,9 +5,16 @@ from __future__ import annotations
 import programs
 from office import Office
 
+from examples import check_without_a_key
+
 
 def test_the_example(office: Office) -> None:
     programs.check_example("claude_agent_session.py", office)
+
+
+def test_the_example_without_a_key_says_what_to_set() -> None:
+    """Not in a traceback, in which a reader would look for it."""
+    check_without_a_key("claude_agent_session.py")
 
 
 def test_without_the_framework_the_error_names_the_extra() -> None:

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import programs
+import pytest
 from mcp_servers import client_of_program, in_thread, is_error, text_of
 from office import Office
+
+from examples import check_without_a_key
 
 HERE = Path(__file__).parent
 
@@ -53,6 +56,12 @@ def test_the_example(office: Office) -> None:
     assert "refunded 42.00 USD for order 7" in shown.stdout
     assert "2 actions" in shown.stderr
     assert "verification: verified" in shown.stderr
+
+
+@pytest.mark.parametrize("program", ["mcp_client.py", "mcp_server.py"])
+def test_the_example_without_a_key_says_what_to_set(program: str) -> None:
+    """Not in a traceback, in which a reader would look for it."""
+    check_without_a_key(program)
 
 
 def test_without_the_sdk_the_error_names_the_extra() -> None:

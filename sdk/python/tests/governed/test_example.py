@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from examples import check_without_a_key
 from server import Server
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "python" / "quickstart.py"
@@ -40,3 +41,8 @@ def test_the_quickstart_ends_well_with_the_key_of_an_agent(server: Server) -> No
     assert "2 actions" in shown
     assert "A key of role member also sees the result of each check" in shown
     assert shown.endswith("public check of the receipt, by its id: verified\n")
+
+
+def test_the_quickstart_without_a_key_says_what_to_set() -> None:
+    """Not in a traceback, in which a reader would look for it."""
+    check_without_a_key("quickstart.py")
