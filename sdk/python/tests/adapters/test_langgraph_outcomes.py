@@ -347,3 +347,31 @@ def test_a_stream_that_is_collected_waits_for_nothing(
         _threads._at_work.release()
         first, second = (chain["status"] for chain in service.chains)
     assert (first, second) == ("active" if resumable else "completed", "completed")
+
+
+def test_an_async_stream_that_is_collected_is_closed_once() -> None:
+    """A forgotten stream that the garbage collector finds is closed by its event loop: its chain is
+    completed, and the loop has no error to log."""
+    faults: list[Any] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        stream = graph.astream(QUESTION)
+        await anext(stream)
+        forgotten = [stream]
+        forgotten.append(forgotten)  # a cycle: only the collector ends it
+        del stream, forgotten
+        gc.collect()
+        await asyncio.sleep(0)  # the loop makes tasks that close what was found
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+        gc.collect()  # an error is logged when its task is collected
+
+    builder = graph_of(lambda state: {})
+    builder.add_node("two", lambda state: {})
+    builder.add_edge("one", "two")
+    graph = govern(builder.compile())
+    with FakeService() as service:
+        countersign.init(**service.serve())  # over a socket, so that closing has to wait
+        asyncio.run(work())
+        assert [chain["status"] for chain in service.chains] == ["completed"]
+    assert faults == []

@@ -12,8 +12,9 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import sys
 import types
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, ClassVar, TypeVar, cast
 
 from langchain_core.runnables import Runnable, RunnableBinding
@@ -121,7 +122,7 @@ class Governed:
                 while True:
                     with governor.active():
                         try:
-                            item = await items.__anext__()
+                            item = await _next(items)
                         except StopAsyncIteration:
                             return
                     governor.run.check()
@@ -331,6 +332,21 @@ def _iterate(governor: Governor, items: Iterator[Any]) -> Iterator[Any]:
         if not in_garbage_collection() and (close := getattr(items, "close", None)):
             with governor.active():
                 close()
+
+
+def _next(items: Any) -> Awaitable[Any]:
+    """The next item of a stream that only the generator around it closes.
+
+    An event loop closes generators that the garbage collector has found. It would close both at
+    once, and log that the inner one is closed already. A generator learns who closes it at the
+    first call.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=lambda _: None)
+    try:
+        return cast("Awaitable[Any]", items.__anext__())
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
 
 
 async def _close(governor: Governor, items: Any) -> None:
