@@ -18,7 +18,9 @@ func (s *server) handler() http.Handler {
 		Service: s.opened.Service, Log: s.log, Observe: s.metrics, Faults: s.faults, TrustedProxies: s.proxies,
 		PublicRate: c.PublicRate, FailureRate: c.FailureRate,
 	})
-	pages := console.New(console.Config{Service: s.opened.Service, Log: s.log, Observe: s.metrics, Limits: api, Secure: api.Secure})
+	pages := console.New(console.Config{
+		Service: s.opened.Service, Log: s.log, Observe: s.metrics, Limits: api, Secure: api.Secure, PublicURL: s.publicURL,
+	})
 	handler := frontends(api.Handler(), api.Routes(), pages)
 	if s.traces == nil {
 		return handler

@@ -31,7 +31,7 @@ type serveCommand struct {
 	WebhooksAllowPrivate bool     `help:"Allow webhooks to use plain http and private addresses; only if every admin is trusted."`
 	LogLevel             string   `help:"Log level (${enum}); debug logs every request." enum:"debug,info,warn,error" default:"info"`
 	LogFormat            string   `help:"Format of the log on standard error: ${enum}." enum:"json,text" default:"json"`
-	PublicURL            string   `name:"public-url" help:"Public URL of the console, for links in notifications and for the first sign-in." placeholder:"URL"`
+	PublicURL            string   `name:"public-url" help:"Public URL of the console, for links in notifications, to sign in, and to share." placeholder:"URL"`
 	InstanceName         string   `help:"Name of this instance in the origins of new transparency logs; the default is the host of --public-url, or countersign." placeholder:"NAME"`
 	cli.MailFlags
 	anchorFlags

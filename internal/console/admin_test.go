@@ -111,6 +111,24 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 	}
 }
 
+// Links that people pass on lead to the public URL, whatever host name a proxy in between has used.
+func TestLinksLeadToThePublicURL(t *testing.T) {
+	t.Parallel()
+	const public = "https://countersign.example.com"
+	w := newWorld(t, setup{signed: true, public: public})
+	w.exports(t, w.acme, ledger.ExportAdmins)
+	admin, receipt := w.signedIn(t, w.acme, ledger.RoleAdmin), w.complete(t, w.acme, w.open(t, w.acme, "export", `{}`))
+	key := "/api-keys/" + w.acme.keys[ledger.RoleMember].Record.ID.String() + "/sign-in"
+	for want, got := range map[string]*answer{
+		public + "/sign-in#csl_":   admin.post(t, key, admin.fill(t, "/api-keys", nil)),
+		public + "/public/shares/": admin.post(t, "/public-links/shares", url.Values{"receipt_id": {receipt.String()}, "once": {"o"}}),
+	} {
+		if link := shownOnce(t, got.expect(t, http.StatusCreated)); !strings.HasPrefix(link, want) {
+			t.Errorf("a link does not begin with %s", want)
+		}
+	}
+}
+
 // A reviewer needs no shell on the server: an admin makes the link.
 func TestAdminsMakeSignInLinks(t *testing.T) {
 	t.Parallel()

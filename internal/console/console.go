@@ -25,6 +25,9 @@ type Config struct {
 	// to this process count. Behind a proxy that terminates TLS, it must evaluate the proxy's
 	// headers.
 	Secure func(*http.Request) bool
+	// PublicURL is what links begin with that people pass on. Without it they have the host name of
+	// the request, which a proxy may have replaced by its own name for this server.
+	PublicURL string
 }
 
 // Observer is notified of every request, with the pattern of its route.
@@ -52,6 +55,7 @@ type Console struct {
 	observe Observer
 	limits  Limits
 	secure  func(*http.Request) bool
+	public  string
 	origins *http.CrossOriginProtection
 	ids     problem.IDs
 	pages   map[string]bool // the patterns of pages, for handlers: they cannot refer to routes
@@ -60,7 +64,7 @@ type Console struct {
 // New returns a Console.
 func New(c Config) *Console {
 	console := &Console{
-		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, secure: c.Secure,
+		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, secure: c.Secure, public: c.PublicURL,
 		origins: http.NewCrossOriginProtection(), ids: problem.NewIDs("web_"), pages: make(map[string]bool),
 	}
 	for _, route := range routes {

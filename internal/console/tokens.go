@@ -183,8 +183,12 @@ func (v *visit) linkRequest(sent form, names []string) (canon.Value, error) {
 	return request(members)
 }
 
-// here returns the full address of a path on this server, with the host name that the browser used.
+// here returns the full address of a path on this server: below the public URL, or with the host name of
+// the request if there is none.
 func (v *visit) here(path string) string {
+	if v.console.public != "" {
+		return v.console.public + path
+	}
 	link := url.URL{Scheme: "http", Host: v.r.Host, Path: path}
 	if v.console.secure(v.r) {
 		link.Scheme = "https"

@@ -48,8 +48,9 @@ type setup struct {
 	db     *testdb.Database // a fresh SQLite database without one
 	tls    bool
 	limits console.Limits
-	signed bool // transparency logs are signed
-	api    bool // serve the API and its pages too
+	signed bool   // transparency logs are signed
+	api    bool   // serve the API and its pages too
+	public string // the public URL
 }
 
 func newWorld(t *testing.T, with setup) *world {
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, with setup) *world {
 func (w *world) listen(t *testing.T, with setup) {
 	t.Helper()
 	pages := console.New(console.Config{
-		Service: w.service, Limits: with.limits,
+		Service: w.service, Limits: with.limits, PublicURL: with.public,
 		Log: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	mux := http.NewServeMux()
