@@ -43,9 +43,23 @@ func (e *examination) dataFolder(context.Context) finding {
 	case !info.IsDir():
 		return failed("%s is not a folder: name another with --data", e.storage.Data)
 	case info.Mode().Perm()&0o007 != 0:
-		return failed("%s is open to every user (mode %04o): run chmod 700 %s", e.storage.Data, info.Mode().Perm(), e.storage.Data)
+		owner := os.Geteuid()
+		if status, known := info.Sys().(*syscall.Stat_t); known {
+			owner = int(status.Uid)
+		}
+		return openFolder(e.storage.Data, info.Mode().Perm(), owner, os.Geteuid())
 	}
 	return ok("%s, mode %04o", e.storage.Data, info.Mode().Perm())
+}
+
+// openFolder judges a folder that every user can enter. A volume of Kubernetes belongs to root and is
+// open like that, nobody in its container can close it, and closing it from outside would make the
+// kubelet open the files in it to the group.
+func openFolder(path string, mode fs.FileMode, owner, user int) finding {
+	if othersWrite := mode&0o002 != 0; !othersWrite && user != 0 && user != owner {
+		return warning("%s is open to every user (mode %04o), and only its owner, user %d, can close it", path, mode, owner)
+	}
+	return failed("%s is open to every user (mode %04o): run chmod 700 %s", path, mode, path)
 }
 
 func (e *examination) keyFile(context.Context) finding {
