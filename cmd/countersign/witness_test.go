@@ -158,7 +158,7 @@ func TestWitnessCommands(t *testing.T) {
 	refuse(t, cli.ExitInconclusive, "one line of 1 to", "witness", "add", "--state", state, l.vkey, "--origin", "two\nlines")
 	refuse(t, cli.ExitInconclusive, "there is no witness.key", "witness", "vkey", "--state", t.TempDir())
 	refuse(t, cli.ExitInconclusive, "there is no witness.key", "witness", "add", "--state", t.TempDir(), l.vkey)
-	refuse(t, cli.ExitInconclusive, "no such file", "witness", "add", "--state", filepath.Join(state, "none"), l.vkey)
+	refuse(t, cli.ExitInconclusive, "there is no witness.key", "witness", "add", "--state", filepath.Join(state, "none"), l.vkey)
 	refuse(t, cli.ExitInconclusive, "--once needs a --follow", "witness", "serve", "--state", state, "--once")
 	refuse(t, cli.ExitInconclusive, "--interval is 1s or more", "witness", "serve", "--state", state, "--interval", "1ms")
 	refuse(t, cli.ExitInconclusive, "--follow must have the form", "witness", "serve", "--state", state, "--follow", "nonsense")

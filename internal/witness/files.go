@@ -132,9 +132,6 @@ func (f folderFiles) list(folder string) (names []string, err error) {
 // lock keeps other processes from signing with a folder, until release is called
 // or the process ends.
 func lock(folder string) (release func(), err error) {
-	if _, err := os.Stat(folder); err != nil {
-		return nil, fmt.Errorf("the witness's folder: %w; a new witness begins with countersign witness init", err)
-	}
 	file, err := folderFiles(folder).openLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock the witness's folder: %w", err)
@@ -143,6 +140,15 @@ func lock(folder string) (release func(), err error) {
 		return nil, errors.Join(fmt.Errorf("another process uses the witness's folder %s: stop it first", folder), file.Close())
 	}
 	return func() { _ = file.Close() }, nil // closing gives the lock back
+}
+
+// lockWitness is lock for a folder that must have a witness. It leaves nothing in another one, which Init
+// would then refuse.
+func lockWitness(folder string) (release func(), err error) {
+	if _, err := VKey(folder); err != nil {
+		return nil, err
+	}
+	return lock(folder)
 }
 
 // openLock opens the lock file, and makes it if there is none. It does not follow a link.

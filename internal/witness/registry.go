@@ -103,7 +103,7 @@ func Add(folder, vkey, name string) (string, error) {
 	if err := checkOrigin(name); err != nil {
 		return "", &InputError{err}
 	}
-	release, err := lock(folder)
+	release, err := lockWitness(folder)
 	if err != nil {
 		return "", &InputError{err}
 	}

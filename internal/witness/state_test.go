@@ -106,6 +106,23 @@ func TestLinksInTheFolder(t *testing.T) {
 	}
 }
 
+// A folder without a witness stays as it is when something else than a new witness is asked of it: a
+// witness can still be made there.
+func TestAFolderWithoutAWitnessStaysEmpty(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	l := newTestLog(t, testOrigin)
+	if _, err := Add(folder, l.vkey, l.origin); err == nil {
+		t.Error("a log is registered with no witness")
+	}
+	if _, err := Open(folder, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("no witness is opened as one")
+	}
+	if _, err := Init(folder, "example.com/witness"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A head that is missing or damaged is refused, whatever the damage, and is never
 // taken for one of which nothing was cosigned.
 func TestDamagedState(t *testing.T) {

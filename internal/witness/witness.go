@@ -86,7 +86,7 @@ type origin struct {
 // Open opens a witness's folder and locks it, so that no other process signs with
 // it. A head that is missing or damaged is an error.
 func Open(folder string, log *slog.Logger) (*Witness, error) {
-	release, err := lock(folder)
+	release, err := lockWitness(folder)
 	if err != nil {
 		return nil, err
 	}
