@@ -167,7 +167,7 @@ func withoutPassword(database *url.URL) (address string, environment []string) {
 	if parameters.Has("password") { // this one counts
 		password = parameters.Get("password")
 		parameters.Del("password")
-		shown.RawQuery = parameters.Encode()
+		shown.RawQuery = strings.ReplaceAll(parameters.Encode(), "+", "%20") // libpq takes a plus for itself
 	}
 	if database.User != nil {
 		shown.User = url.User(database.User.Username())

@@ -173,10 +173,11 @@ func TestWithoutPassword(t *testing.T) {
 		address     string
 		environment []string
 	}{
-		"postgres://bench:secret@db/x":                          {"postgres://bench@db/x", []string{"PGPASSWORD=secret"}},
-		"postgres://bench@db/x?password=secret&sslmode=disable": {"postgres://bench@db/x?sslmode=disable", []string{"PGPASSWORD=secret"}},
-		"postgres://bench@db/x":                                 {"postgres://bench@db/x", nil},
-		"postgres://db/x":                                       {"postgres://db/x", nil},
+		"postgres://bench:secret@db/x":                                    {"postgres://bench@db/x", []string{"PGPASSWORD=secret"}},
+		"postgres://bench@db/x?password=secret&sslmode=disable":           {"postgres://bench@db/x?sslmode=disable", []string{"PGPASSWORD=secret"}},
+		"postgres://bench@db/x?options=-c%20jit%3Doff&password=a%2Bb%20c": {"postgres://bench@db/x?options=-c%20jit%3Doff", []string{"PGPASSWORD=a+b c"}},
+		"postgres://bench@db/x":                                           {"postgres://bench@db/x", nil},
+		"postgres://db/x":                                                 {"postgres://db/x", nil},
 	} {
 		database, err := url.Parse(given)
 		if err != nil {
