@@ -118,3 +118,16 @@ func TestEveryPythonIsOneAtLeast(t *testing.T) {
 		t.Errorf("got %v, %q, want an error that says why", err, out)
 	}
 }
+
+// scripts/nightly refuses a part that it does not have before it runs any: a part that is not there would
+// pass.
+func TestNightlyRefusesUnknownParts(t *testing.T) {
+	t.Parallel()
+	for _, part := range []string{"none", "", "race generated"} {
+		cmd := exec.CommandContext(t.Context(), "../../scripts/nightly", part)
+		cmd.Env = append(os.Environ(), "COUNTERSIGN_TEST_POSTGRES=unused")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "there is no part") {
+			t.Errorf("%q: got %v, %q, want an error that says why", part, err, out)
+		}
+	}
+}
