@@ -207,26 +207,43 @@ func TestBrowserAdministersOnAPhone(t *testing.T) {
 	b.quiet(t)
 }
 
-// The pages fit windows of every width, from a phone to a wide screen.
+// The pages fit windows of every width, from a phone to a wide screen, whatever words people and agents
+// choose as names.
 func TestBrowserFitsEveryWidth(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
-	long := strings.Repeat("a-very-long-name-without-spaces-", 3)
+	long := strings.Repeat("a_very_long_name_without_spaces_", 3)
+	request := strings.NewReplacer("treasurer", long, "send_payment", "pay_"+long[:90], "7500", "98765432.1", "ACME Ltd", long).Replace(payment)
+	var receipt ledger.ReceiptID
 	for range 2 {
-		asked := w.waits(t, w.acme, strings.NewReplacer("treasurer", long, "send_payment", "pay_"+long[:90], "7500", "98765432.1", "ACME Ltd", long).Replace(payment))
+		asked := w.waits(t, w.acme, request)
 		w.waits(t, w.acme, strings.Replace(payment, "7500", "1234567.5", 1))
 		member.post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
-		w.complete(t, w.acme, asked.Chain)
+		receipt = w.complete(t, w.acme, asked.Chain)
 	}
-	receipt := w.complete(t, w.acme, w.open(t, w.acme, long, `{}`))
-	w.key(t, w.acme, long, ledger.RoleAgent)
+	waiting := w.waits(t, w.acme, request)
+	if _, err := w.service.OpenChain(t.Context(), w.caller(t, w.acme), &ledger.Chain{Name: long, Environment: long}, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.settings(t, w.acme, `{"auto_pause":{"max_events":1}}`)
+	w.record(t, w.acme, w.open(t, w.acme, long, `{}`), harmless) // paused
+	admin := w.signedInWith(t, w.acme, w.key(t, w.acme, long, ledger.RoleAdmin))
+	admin.post(t, "/signing-keys", url.Values{"name": {long}}).expect(t, http.StatusSeeOther)
+	webhook := url.Values{"url": {"https://hooks.example/" + long}, "description": {long}}
+	admin.post(t, "/webhooks", admin.fill(t, "/webhooks", webhook)).expect(t, http.StatusCreated)
+	set := fmt.Sprintf(`{"rules":[{"name":%[1]q,"when":"chain.name == '%[1]s'","decision":"require_approval","reason":%[1]q,"approvers":[%[1]q]}]}`, long)
+	put, err := w.service.PutPolicy(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), &service.PolicyDocument{Text: []byte(set)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := openTab(t)
 	b.signIn(t, w, ledger.RoleAdmin)
 	for _, path := range []string{
-		"/", "/approvals", "/approvals?status=all", "/chains", "/receipts", "/receipts/" + receipt.String(), "/policies/packs/starter", "/settings", "/api-keys",
-		"/signing-keys", "/public-links", "/webhooks", "/audit-log",
+		"/", "/approvals", "/approvals?status=all", page(waiting.ID), "/chains", "/chains/" + waiting.Chain.String(), "/receipts", "/receipts/" + receipt.String(),
+		"/policies", "/policies/versions/" + put.Version, "/policies/packs/starter", "/settings", "/api-keys", "/signing-keys", "/public-links", "/webhooks", "/audit-log",
 	} {
+		admin.get(t, path).expect(t, http.StatusOK)
 		b.do(t, chromedp.Navigate(w.server.URL+path))
 		for _, width := range []int64{320, 360, 480, 640, 769, 800, 900, 961, 1025, 1153, 1280} {
 			b.do(t, chromedp.EmulateViewport(width, 800))
