@@ -120,7 +120,7 @@ func (v *visit) budgetBars(caller *service.Caller) (bars []budgetBar, more bool,
 
 func barOf(u *service.BudgetUse) budgetBar {
 	b := u.Budget
-	bar := budgetBar{Name: b.Name, Who: counterOwner(u), Tampered: u.Tampered, Limit: b.Show(b.Limit()), Ends: u.End.Std().Format("2 January, 15:04") + " UTC"}
+	bar := budgetBar{Name: visible(b.Name), Who: counterOwner(u), Tampered: u.Tampered, Limit: b.Show(b.Limit()), Ends: u.End.Std().Format("2 January, 15:04") + " UTC"}
 	if u.Tampered {
 		return bar
 	}

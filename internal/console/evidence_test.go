@@ -181,13 +181,15 @@ func TestChainsAreShownWithoutTurnedText(t *testing.T) {
 	admin.get(t, "/receipts/"+receipt.String()).expect(t, http.StatusOK, "agent "+shown, "type "+shown, "pay "+shown).without(t, turned)
 }
 
-// The names of an organization and of a key cannot turn what stands beside them either, such as the
+// The names of an organization, a key and a budget cannot turn what stands beside them either, such as the
 // role of the key.
 func TestNamesAreShownWithoutTurnedText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	const turned, shown = "\u202e~", `\u202e~`
-	w.settings(t, w.acme, `{"name":"acme `+turned+`"}`)
+	w.settings(t, w.acme, `{"name":"acme `+turned+`","budgets":[{"name":"budget `+turned+`","scope":"organization","window":"day","limit_usd":250,"decision":"deny"}]}`)
+	w.spend(t, w.acme)
+	w.signedIn(t, w.acme, ledger.RoleAdmin).get(t, "/settings").expect(t, http.StatusOK, "<strong>budget "+shown+"</strong>", `aria-label="budget `+shown)
 	reader := w.signedInWith(t, w.acme, w.key(t, w.acme, "key "+turned, ledger.RoleMember))
 	reader.get(t, "/").expect(t, http.StatusOK, "acme "+shown, "key "+shown).without(t, turned)
 	for _, path := range []string{"/approvals", "/chains", "/receipts", "/policies", "/kill-switch"} {
