@@ -96,7 +96,7 @@ func (w *Worker) anchor(ctx context.Context, job *service.Job) error {
 		// The answer may have come when the job's time was almost up. It is stored all the same: an
 		// authority may charge for another one, and a calendar would begin anew.
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+		ctx, cancel = recording(ctx)
 		defer cancel()
 	}
 	if err := w.saveAnchor(ctx, known, &next, fault); err != nil {

@@ -36,6 +36,12 @@ func (w *Worker) post(ctx context.Context, job *service.Job) error {
 		return err
 	}
 	attempt := w.try(ctx, job, d)
+	if attempt.Err == nil {
+		// It has arrived. If the worker is stopped now, it must not be sent again.
+		var cancel context.CancelFunc
+		ctx, cancel = recording(ctx)
+		defer cancel()
+	}
 	if err := w.jobs.LogDelivery(ctx, job, d, attempt); err != nil {
 		w.Log.Warn("an attempt to deliver is missing in the log of its webhook", "reason", reason(err))
 	}
@@ -102,6 +108,8 @@ func (w *Worker) mail(ctx context.Context, job *service.Job) error {
 	if err := w.Mailer.Send(ctx, d.MessageID, d.To, notice); err != nil {
 		return undelivered(err)
 	}
+	ctx, cancel := recording(ctx) // as for a webhook
+	defer cancel()
 	return w.jobs.Finish(ctx, job)
 }
 

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -192,6 +193,53 @@ func TestReceiverThatWasDeletedMeanwhile(t *testing.T) {
 		w.queue(1, 0)
 		if n := w.meter.get(service.JobWebhook + " done"); n != 1 {
 			t.Errorf("%d jobs are counted as done", n)
+		}
+	})
+}
+
+// stopsAtTheEnd is a store that ends the time of the job just before a delivery is removed from the queue.
+type stopsAtTheEnd struct {
+	store.Store
+	end context.CancelFunc
+}
+
+func (s *stopsAtTheEnd) FinishJob(ctx context.Context, job *store.Job, follow []*store.Job) error {
+	if len(follow) == 0 && (job.Kind == service.JobWebhook || job.Kind == service.JobEmail) {
+		s.end()
+	}
+	return s.Store.FinishJob(ctx, job, follow)
+}
+
+// A message that has arrived is not sent again, also if the worker is stopped right then.
+func TestArrivedAtTheLastMoment(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		db := &stopsAtTheEnd{Store: open()}
+		w := newWorld(t, db)
+		office := newPostOffice(t)
+		office.refused = "bob@example.com"
+		worker := w.worker(w.service, office.mailer(t), nil)
+		attempts := func() {
+			t.Helper()
+			for range 5 {
+				ctx, end := context.WithCancel(t.Context())
+				db.end = end
+				if _, err := worker.RunOnce(ctx); err != nil {
+					t.Fatal(err)
+				}
+				end()
+			}
+		}
+		w.ask()
+		w.clock.Advance(hours / 2 * time.Hour)
+		attempts()
+		if diff := cmp.Diff([]string{"ada@example.com"}, office.mailed("Auto-Submitted")); diff != "" {
+			t.Errorf("mailed (-want +got):\n%s", diff)
+		}
+		r := w.receiver()
+		w.ask()
+		attempts()
+		if n := len(r.arrived(t)); n != 1 {
+			t.Errorf("the webhook got %d messages, want 1", n)
 		}
 	})
 }

@@ -72,6 +72,11 @@ func (w *Worker) attempt(ctx context.Context, job *service.Job) (err error) {
 	return errUnknownKind
 }
 
+// recording returns the context to store the result of a job in, also if the job's time is up.
+func recording(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+}
+
 // recordResult decides whether a job that failed is retried, and when.
 func (w *Worker) recordResult(ctx context.Context, job *service.Job, err error) {
 	if err == nil {
@@ -79,7 +84,7 @@ func (w *Worker) recordResult(ctx context.Context, job *service.Job, err error) 
 		return
 	}
 	w.Service.NoteTampering(job.Org, err)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	ctx, cancel := recording(ctx)
 	defer cancel()
 	if onlyWaits(err) {
 		w.logUnstored(job, w.jobs.Retry(ctx, job, w.retryDelay(job, err), err.Error()))
@@ -139,7 +144,7 @@ func (w *Worker) retryDelay(job *service.Job, err error) time.Duration {
 // release returns a job that was not attempted, or whose attempt was interrupted here. It is due
 // immediately for another worker.
 func (w *Worker) release(ctx context.Context, job *service.Job) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	ctx, cancel := recording(ctx)
 	defer cancel()
 	w.logUnstored(job, w.jobs.Retry(ctx, job, 0, "the worker stopped"))
 }
