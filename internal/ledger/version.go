@@ -26,7 +26,8 @@ var unset = Settings{
 
 // deciding encodes one member for each setting that decides, including the digits of a policy set,
 // or "". The full form has all of them; otherwise members that are not part of the digits are
-// omitted. Differences that cannot change a decision, such as the order of a list, have no effect.
+// omitted. Differences that cannot change a decision, such as the order of a list, have no effect,
+// except in budgets, which earlier releases covered as they were set.
 func (s *Settings) deciding(set string, full bool) []byte {
 	w := canon.BeginObject(nil)
 	if full || s.ApprovalTimeoutHours != unset.ApprovalTimeoutHours {
