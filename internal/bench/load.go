@@ -33,7 +33,6 @@ type load struct {
 
 // drive puts the load on the server. The first request that fails ends it.
 func (l *load) drive(ctx context.Context) (*Measurement, error) {
-	running, ending := errgroup.WithContext(ctx)
 	connections, err := l.connect(ctx)
 	closeAll := func() {
 		for _, c := range connections {
@@ -44,6 +43,7 @@ func (l *load) drive(ctx context.Context) (*Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
+	running, ending := errgroup.WithContext(ctx) // which only Wait releases
 	defer context.AfterFunc(ending, closeAll)()
 	from := time.Now().Add(l.warmUp)
 	workers := make([]*worker, len(connections))
