@@ -166,6 +166,46 @@ def test_a_generator_that_is_collected_waits_for_nothing(monkeypatch: pytest.Mon
         assert reports(fake) == [{"outcome": "succeeded"}, closed]
 
 
+# The loop is used after its end here, by the client's connections too.
+@pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")
+@pytest.mark.parametrize("collected", [True, False], ids=["collected", "end of the loop"])
+def test_a_forgotten_async_generator_is_closed_once(fake: FakeService, collected: bool) -> None:
+    """An event loop closes the generators that the garbage collector finds, and at its end all that
+    are left. It has no error to log if the function's own takes a moment to close."""
+    configure(fake)
+    closed: list[str] = []
+    faults: list[Any] = []
+
+    @governed
+    async def read_pages() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0.01)
+            closed.append("once")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, fault: faults.append(fault))
+        async with governed_run():
+            pages: list[Any] = [read_pages()]
+            await pages[0].__anext__()
+            if collected:
+                pages.append(pages)  # a cycle: only the collector ends it
+                del pages
+                gc.collect()
+                await asyncio.sleep(0)  # the loop makes tasks that close what was found
+                await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+                gc.collect()  # an error is logged when its task is collected
+            else:
+                await loop.shutdown_asyncgens()
+
+    asyncio.run(main())
+    assert faults == []
+    assert closed == ["once"]
+    assert reports(fake) == [{"outcome": "succeeded", "detail": "closed before its end"}]
+
+
 def test_the_end_of_the_interpreter_is_quiet() -> None:
     """A generator that nobody ended, and collections until the very end, print nothing."""
     program = """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
-__all__ = ["in_event_loop", "refuse_in_loop", "run_to_completion"]
+__all__ = ["in_event_loop", "next_of", "refuse_in_loop", "run_to_completion"]
 
 T = TypeVar("T")
 
@@ -58,3 +58,18 @@ def _shield_from_scopes() -> AbstractContextManager[object]:
     """Hold off the cancel scopes of anyio. A program that never imported it has none."""
     anyio = sys.modules.get("anyio")
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
+
+
+def next_of(items: AsyncIterator[T]) -> Awaitable[T]:
+    """Return the next item of a stream that only the generator around it closes.
+
+    An event loop closes the generators that the garbage collector has found, and at its end all of
+    them. It would close both at once, and log that the inner one is running already. A generator
+    learns who closes it at the first call.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=lambda _: None)
+    try:
+        return items.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)

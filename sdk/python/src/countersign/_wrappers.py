@@ -7,6 +7,7 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any
 
+from countersign._loops import next_of
 from countersign._permit import Denied, Permit, Request
 
 __all__ = ["copy_metadata", "wrapper_for"]
@@ -98,7 +99,7 @@ def _async_generator(request: RequestOf, function: Callable[..., Any]) -> Callab
             return
         items: AsyncGenerator[Any, Any] = function(*args, **kwargs)
         try:
-            item = await items.__anext__()
+            item = await next_of(items)
             while True:
                 try:
                     sent = yield item

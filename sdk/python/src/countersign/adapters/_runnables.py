@@ -12,15 +12,15 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import sys
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ClassVar, TypeVar, cast
 
 from langchain_core.runnables import Runnable, RunnableBinding
 from langchain_core.tools import BaseTool
 
 from countersign._collector import in_garbage_collection
+from countersign._loops import next_of
 from countersign.adapters._callbacks import Governor
 from countersign.adapters._governance import Governance
 from countersign.adapters._methods import (
@@ -122,7 +122,7 @@ class Governed:
                 while True:
                     with governor.active():
                         try:
-                            item = await _next(items)
+                            item = await next_of(items)
                         except StopAsyncIteration:
                             return
                     governor.run.check()
@@ -332,21 +332,6 @@ def _iterate(governor: Governor, items: Iterator[Any]) -> Iterator[Any]:
         if not in_garbage_collection() and (close := getattr(items, "close", None)):
             with governor.active():
                 close()
-
-
-def _next(items: Any) -> Awaitable[Any]:
-    """The next item of a stream that only the generator around it closes.
-
-    An event loop closes generators that the garbage collector has found. It would close both at
-    once, and log that the inner one is closed already. A generator learns who closes it at the
-    first call.
-    """
-    hooks = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(firstiter=None, finalizer=lambda _: None)
-    try:
-        return cast("Awaitable[Any]", items.__anext__())
-    finally:
-        sys.set_asyncgen_hooks(*hooks)
 
 
 async def _close(governor: Governor, items: Any) -> None:
