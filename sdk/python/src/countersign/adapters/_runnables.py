@@ -335,9 +335,9 @@ def _iterate(governor: Governor, items: Iterator[Any]) -> Iterator[Any]:
 
 
 async def _close(governor: Governor, items: Any) -> None:
-    """Close a stream within the run, unless the event loop, which ends, is closing it already."""
+    """Close a stream within the run."""
     close = getattr(items, "aclose", None)
-    if close is not None and not getattr(items, "ag_running", False):
+    if close is not None:
         with governor.active():
             await close()
 
