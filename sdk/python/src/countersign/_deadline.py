@@ -62,11 +62,20 @@ class _Inner:
 
 
 class _Stream(_Inner):
+    """A stream, and the timeout of the request that opened it. That one holds where httpcore gives
+    none: while it asks a SOCKS proxy to connect."""
+
+    def __init__(self, inner: Any, opening: float | None) -> None:
+        super().__init__(inner)
+        self._opening = opening
+
     # Serves async streams too: what they return is awaited by the caller.
     def read(self, max_bytes: int, timeout: float | None = None) -> Any:
+        timeout = self._opening if timeout is None else timeout
         return self._inner.read(max_bytes, _left(timeout, httpx.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> Any:
+        timeout = self._opening if timeout is None else timeout
         return self._inner.write(buffer, _left(timeout, httpx.WriteTimeout))
 
     def start_tls(
@@ -81,19 +90,23 @@ class _Stream(_Inner):
         return self._wrapped(self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def _wrapped(self, encrypted: Any) -> Any:
-        return _Stream(encrypted)
+        return _Stream(encrypted, self._opening)
 
 
 class _AsyncStream(_Stream):
     async def _wrapped(self, encrypted: Any) -> Any:
-        return _AsyncStream(await encrypted)
+        return _AsyncStream(await encrypted, self._opening)
 
 
 class _Backend(_Inner):
-    def connect_tcp(self, *args: Any, **kwargs: Any) -> _Stream:
-        return _Stream(self._inner.connect_tcp(*args, **kwargs))
+    def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, **options: Any
+    ) -> _Stream:
+        return _Stream(self._inner.connect_tcp(host, port, timeout, **options), timeout)
 
 
 class _AsyncBackend(_Inner):
-    async def connect_tcp(self, *args: Any, **kwargs: Any) -> _AsyncStream:
-        return _AsyncStream(await self._inner.connect_tcp(*args, **kwargs))
+    async def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, **options: Any
+    ) -> _AsyncStream:
+        return _AsyncStream(await self._inner.connect_tcp(host, port, timeout, **options), timeout)

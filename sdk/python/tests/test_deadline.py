@@ -1,0 +1,55 @@
+"""The deadline of a request, at the network streams of the client's transports."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import httpx
+import pytest
+
+from countersign._deadline import Deadline, keep_deadlines
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_a_read_without_a_timeout_ends_at_the_deadline_of_the_connection(sync: bool) -> None:
+    """httpcore gives none while it asks a SOCKS proxy to connect: one that accepts connections and
+    says nothing would hold up a call for ever."""
+    ended = threading.Event()
+
+    def keep_silent(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client:
+            ended.wait(3)
+
+    def read(port: int) -> None:
+        with httpx.HTTPTransport() as transport:
+            backend = keep_deadlines(transport)._pool._network_backend
+            stream = backend.connect_tcp("127.0.0.1", port, timeout=Deadline(0.2))
+            try:
+                stream.read(max_bytes=1)
+            finally:
+                stream.close()
+
+    async def read_async(port: int) -> None:
+        async with httpx.AsyncHTTPTransport() as transport:
+            backend = keep_deadlines(transport)._pool._network_backend
+            stream = await backend.connect_tcp("127.0.0.1", port, timeout=Deadline(0.2))
+            try:
+                await stream.read(max_bytes=1)
+            finally:
+                await stream.aclose()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        silent = threading.Thread(target=keep_silent, args=(listener,))
+        silent.start()
+        port = listener.getsockname()[1]
+        try:
+            # An error of httpcore's, which the transport turns into httpx's.
+            with pytest.raises(Exception) as raised:
+                read(port) if sync else asyncio.run(read_async(port))
+        finally:
+            ended.set()
+            silent.join(10)
+    assert type(raised.value).__name__ == "ReadTimeout"
