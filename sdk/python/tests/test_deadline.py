@@ -9,7 +9,10 @@ import threading
 import httpx
 import pytest
 
+from countersign._clients import Clients, Unreachable
 from countersign._deadline import Deadline, keep_deadlines
+from countersign._secret import SecretStr
+from countersign._steps import Send
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
@@ -53,3 +56,14 @@ def test_a_read_without_a_timeout_ends_at_the_deadline_of_the_connection(sync: b
             ended.set()
             silent.join(10)
     assert type(raised.value).__name__ == "ReadTimeout"
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_an_attempt_that_begins_after_the_deadline_is_too_late(sync: bool) -> None:
+    """The pause before it may take longer than it was meant to. The service is unreachable then, as
+    after any other timeout, and nothing was sent."""
+    clients = Clients("http://127.0.0.1:9", SecretStr("key"), "0", None)
+    late = Send("GET", "/", -0.01)
+    with pytest.raises(Unreachable, match="ConnectTimeout") as raised:
+        clients.send(late) if sync else asyncio.run(clients.send_async(late))
+    assert not raised.value.sent

@@ -102,11 +102,13 @@ class _Backend(_Inner):
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, **options: Any
     ) -> _Stream:
-        return _Stream(self._inner.connect_tcp(host, port, timeout, **options), timeout)
+        left = _left(timeout, httpx.ConnectTimeout)
+        return _Stream(self._inner.connect_tcp(host, port, left, **options), timeout)
 
 
 class _AsyncBackend(_Inner):
     async def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, **options: Any
     ) -> _AsyncStream:
-        return _AsyncStream(await self._inner.connect_tcp(host, port, timeout, **options), timeout)
+        left = _left(timeout, httpx.ConnectTimeout)
+        return _AsyncStream(await self._inner.connect_tcp(host, port, left, **options), timeout)
