@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import threading
+from contextlib import ExitStack
+from typing import Any
 
 import httpx
 import pytest
@@ -67,3 +70,42 @@ def test_an_attempt_that_begins_after_the_deadline_is_too_late(sync: bool) -> No
     with pytest.raises(Unreachable, match="ConnectTimeout") as raised:
         clients.send(late) if sync else asyncio.run(clients.send_async(late))
     assert not raised.value.sent
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no second loopback address")
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_a_dead_address_leaves_time_for_the_next(
+    sync: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host may have two addresses, of which the first does not answer, such as one of IPv6 where
+    the network does not carry it."""
+
+    def answer(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client:
+            client.recv(1 << 16)
+            client.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    def resolve(host: str | bytes | None, port: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        hosts = ("127.0.0.2", "127.0.0.1") if host in ("two.test", b"two.test") else (host,)
+        return [found for one in hosts for found in getaddrinfo(one, port, *args, **kwargs)]
+
+    getaddrinfo = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with ExitStack() as opened:
+        live = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = live.getsockname()[1]
+        dead = opened.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        for _ in range(3):  # once its queue is full, it answers no more
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(dead.getsockname())
+        answering = threading.Thread(target=answer, args=(live,), daemon=True)
+        answering.start()
+        clients = Clients(f"http://two.test:{port}", SecretStr("key"), "0", None)
+        monkeypatch.setenv("no_proxy", "*")
+        send = Send("GET", "/", 2.0)
+        reply = clients.send(send) if sync else asyncio.run(clients.send_async(send))
+        assert reply.status == 204
+        answering.join(10)
+        clients.close()

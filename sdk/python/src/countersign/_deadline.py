@@ -7,6 +7,7 @@ what is left of the request's time.
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from typing import Any
@@ -102,11 +103,31 @@ class _Backend(_Inner):
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, **options: Any
     ) -> _Stream:
-        left = _left(timeout, httpx.ConnectTimeout)
-        return _Stream(self._inner.connect_tcp(host, port, left, **options), timeout)
+        addresses = _addresses_of(host, port)
+        while True:
+            left = _left(timeout, httpx.ConnectTimeout)
+            # Shared out: the first address may be dead, and would use up the time of the next.
+            share = left and left / len(addresses)
+            address = addresses.pop(0)
+            try:
+                stream = self._inner.connect_tcp(address, port, share, **options)
+            except Exception:
+                if not addresses:
+                    raise
+            else:
+                return _Stream(stream, timeout)
+
+
+def _addresses_of(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise httpx.ConnectError(str(error)) from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class _AsyncBackend(_Inner):
+    # anyio tries all addresses of a host within the timeout.
     async def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, **options: Any
     ) -> _AsyncStream:
