@@ -304,6 +304,13 @@ def test_an_agent_without_a_name_has_the_callers(office: Office) -> None:
     assert office.story(chain["id"])[0] == "helper: llm_call scripted-1"
 
 
+def test_an_agent_with_a_blank_name_is_recorded_as_agent(office: Office) -> None:
+    """Pydantic AI accepts such a name and the service does not. The run is governed."""
+    assert govern(agent(" ", "done"), "blank").run_sync("go").output == "done"
+    (chain,) = office.chains("blank")
+    assert office.story(chain["id"])[0] == "agent: llm_call scripted-1"
+
+
 def test_what_is_refused(office: Office) -> None:
     with pytest.raises(TypeError, match="govern takes an agent"):
         govern(object())  # type: ignore[arg-type]

@@ -34,6 +34,7 @@ __all__ = [
     "current_agent_run",
     "keep_last_chain",
     "model_call",
+    "name_of_agent",
     "performing",
     "prompt_text",
     "record_only",
@@ -41,6 +42,12 @@ __all__ = [
     "request_permit",
     "with_defaults",
 ]
+
+
+def name_of_agent(agent: Any) -> str:
+    """The frameworks take a blank name too, under which the service records nothing."""
+    name = str(getattr(agent, "name", None) or "")
+    return name if name.strip() else "agent"
 
 
 @dataclass(frozen=True)

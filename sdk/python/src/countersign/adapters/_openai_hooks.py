@@ -20,6 +20,7 @@ from countersign.adapters._agent_runs import (
     AgentRun,
     current_agent_run,
     model_call,
+    name_of_agent,
     prompt_text,
     record_only,
     reporting,
@@ -28,15 +29,9 @@ from countersign.adapters._agent_runs import (
 )
 from countersign.adapters._outcomes import ending_of
 
-__all__ = ["Hooks", "name_of_agent"]
+__all__ = ["Hooks"]
 
 _GATED = "_countersign_gated"
-
-
-def name_of_agent(agent: Any) -> str:
-    """The SDK takes a blank name too, under which the service records nothing."""
-    name = str(getattr(agent, "name", None) or "")
-    return name if name.strip() else "agent"
 
 
 class Hooks(RunHooks[Any]):

@@ -38,6 +38,7 @@ from countersign.adapters._agent_runs import (
     RunLifetime,
     current_agent_run,
     keep_last_chain,
+    name_of_agent,
 )
 from countersign.adapters._shared import missing_extra
 
@@ -45,7 +46,7 @@ try:
     from agents import Agent, RunResult, RunResultStreaming
     from agents.run import AgentRunner, get_default_agent_runner
 
-    from countersign.adapters._openai_hooks import Hooks, name_of_agent
+    from countersign.adapters._openai_hooks import Hooks
 except ImportError as error:
     raise missing_extra("openai-agents", error) from error
 

@@ -36,6 +36,7 @@ from countersign.adapters._agent_runs import (
     Reader,
     keep_last_chain,
     model_call,
+    name_of_agent,
     performing,
     prompt_text,
     record_only,
@@ -85,7 +86,7 @@ class _Governed(WrapperAgent[Any, Any]):
 
     @asynccontextmanager
     async def iter(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
-        async with self._governance.opened(self.name or "agent") as run:
+        async with self._governance.opened(name_of_agent(self)) as run:
             given = kwargs.get("capabilities") or ()
             kept = [capability for capability in given if not isinstance(capability, _Events)]
             run.reader = next((c.reader for c in given if isinstance(c, _Events)), None)
