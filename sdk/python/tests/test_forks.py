@@ -15,6 +15,8 @@ import countersign
 from countersign import _client, _scope
 from countersign._session import Session
 from countersign.adapters import _mcp_chains
+from countersign.adapters._run import Step
+from countersign.adapters._shared import RunChain, opened_run
 from countersign.testing import FakeService, example_api_key
 from scripted import ScriptedService
 from server import Server
@@ -127,6 +129,22 @@ def test_a_denial_ends_a_run_in_the_child_whatever_other_threads_were_doing() ->
                 held.close()
                 assert run.denial is None
                 run.deny(ValueError("no"))
+
+
+def test_a_step_is_refused_in_the_child_whatever_other_threads_were_doing() -> None:
+    """Another thread may be counting an attempt of a step at the moment of the fork."""
+    step = Step(*SAFE, key="step-1")
+
+    def perform() -> str:
+        with run.performing(step):
+            return "performed"
+
+    with FakeService() as service:
+        countersign.init(**service.serve())
+        with opened_run(RunChain("run")) as run:
+            with run._lock:
+                assert "another process" in in_child(perform)
+            assert perform() == "performed"
 
 
 def test_a_child_that_exits_leaves_the_sessions_of_an_mcp_server_to_its_parent() -> None:

@@ -203,6 +203,7 @@ class Run(ChainScope):
         return step_key(self.branch, key, nth) if self.branch else step_key(key, nth)
 
     def _attempt(self, step: Step) -> Step:
+        self.check()  # first: in a forked child the lock may be held for ever
         return step if step.key is None else replace(step, key=self.attempt(step.key))
 
     def _ended(self, step: Step, error: BaseException) -> Ending | None:
