@@ -118,6 +118,49 @@ def test_a_child_that_leaves_does_not_complete_its_parents_chain() -> None:
         assert len(service.events) == 2
 
 
+@pytest.mark.parametrize("error", [SystemExit, OSError])
+def test_a_child_does_not_report_the_calls_of_its_parent(error: type[BaseException]) -> None:
+    """A function may fork, and its copy in the child end in its own way, such as ``sys.exit()``. It
+    is the parent's call, and the parent says how it ended."""
+    child = -1
+
+    @countersign.governed
+    def work() -> str:
+        nonlocal child
+        child = os.fork()
+        if child == 0:
+            raise error
+        os.waitpid(child, 0)
+        told.extend(event.get("outcome") for event in service.events)
+        return "done"
+
+    told: list[object] = []
+    with FakeService() as service:
+        countersign.init(**service.serve(), enable_local_fast_path=False)
+        try:
+            with countersign.governed_run("run"):
+                assert work() == "done"
+        finally:
+            if child == 0:
+                os._exit(0)
+        assert told == [None]
+        assert [event["outcome"] for event in service.events] == ["succeeded"]
+
+
+def test_a_child_does_not_complete_a_chain_that_its_parent_has_left() -> None:
+    """The parent may have left it while the service was away. Delivering something of its own, the
+    child would seal it before the parent's events have arrived."""
+    with FakeService() as service:
+        config = countersign.ChainConfig(**service.serve())
+        with countersign.Chain("run", config=config) as chain:
+            session = chain._session
+            assert session is not None
+            session.completion = session._interrupted = {"outcome": "completed"}
+            assert in_child(lambda: str(session.transport.run(session.flush()))) == "None"
+            assert [kept["status"] for kept in service.chains] == ["active"]
+            session.completion = session._interrupted = None
+
+
 def test_a_denial_ends_a_run_in_the_child_whatever_other_threads_were_doing() -> None:
     """Another thread may be noting a denial of the run at the moment of the fork."""
     with FakeService() as service:

@@ -61,6 +61,13 @@ class Session(Delivery):
         self.latches: list[Callable[[Exception], object]] = []
         """Called with every error that prevents an action."""
 
+    def reset_after_fork(self) -> None:
+        """Leave the calls that are under way, and the chain's end, to the parent."""
+        super().reset_after_fork()
+        self.completion = self._interrupted = None
+        self.unreported.clear()
+        self._deferred.clear()
+
     def latch(self, error: Exception) -> None:
         """Pass an error to the latches."""
         for latch in tuple(self.latches):
@@ -270,9 +277,10 @@ class Session(Delivery):
 
     def end_call(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[None]:
         """Report the outcome of a governed call, and those that were deferred. Never raises, unless
-        it is interrupted; then the outcome is deferred."""
-        self.unreported.pop(id(decision), None)
-        yield from self._report_or_defer(decision, outcome, detail)
+        it is interrupted; then the outcome is deferred. A call that was reported already, or is
+        one of the parent of a forked child, is left as it is."""
+        if self.unreported.pop(id(decision), None) is not None:
+            yield from self._report_or_defer(decision, outcome, detail)
         yield from self._report_deferred()
 
     def _report_deferred(self) -> Steps[None]:
