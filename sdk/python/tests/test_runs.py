@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import types
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -198,6 +200,29 @@ def test_a_cancel_scope_does_not_spin_while_the_outcome_is_reported(
     asyncio.run(main())
     assert reported
     assert waits == 2
+
+
+def test_a_cancelled_report_ends_while_another_thread_imports_anyio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The module has none of its names yet."""
+    monkeypatch.setitem(sys.modules, "anyio", types.ModuleType("anyio"))
+    reported = False
+
+    async def report() -> None:
+        nonlocal reported
+        await asyncio.sleep(0.01)
+        reported = True
+
+    async def main() -> None:
+        task = asyncio.ensure_future(run_to_completion(report()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert reported
 
 
 # A run of an agent that is cancelled again and again while it reports what its tools were doing

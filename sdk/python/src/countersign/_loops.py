@@ -55,9 +55,10 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _shield_from_scopes() -> AbstractContextManager[object]:
-    """Hold off the cancel scopes of anyio. A program that never imported it has none."""
-    anyio = sys.modules.get("anyio")
-    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
+    """Hold off the cancel scopes of anyio. A program that never imported it has none, and neither
+    has one whose other thread is importing it now."""
+    scope = getattr(sys.modules.get("anyio"), "CancelScope", None)
+    return nullcontext() if scope is None else scope(shield=True)
 
 
 def next_of(items: AsyncIterator[T]) -> Awaitable[T]:
