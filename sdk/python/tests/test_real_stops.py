@@ -409,7 +409,8 @@ def racing_agents(store: str, binary: str, folder: Path, patient: bool = False) 
             race.end()
             print(f"{network.held} answers were held back, {network.lost} lost")
             assert network.held
-            assert network.lost
+            # Patient clients are watched until the first fault, which may come before any loss.
+            assert network.lost or patient
             stack.close()
 
 
