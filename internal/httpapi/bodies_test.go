@@ -55,6 +55,21 @@ func (b *bodySchemas) judgeAnswer(route *routers.Route, method string, got *answ
 	return b.judge(place, response.Value.Content, got.header, got.body)
 }
 
+// judgeJSON judges the body of a request that was not sent.
+func (r *referee) judgeJSON(t *testing.T, method, path, body string) (judged bool, err error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	route, _, err := r.router.FindRoute(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.schemas.judgeRequest(route, request, []byte(body))
+}
+
 // judgeRequest is judgeAnswer for what was sent.
 func (b *bodySchemas) judgeRequest(route *routers.Route, request *http.Request, sent []byte) (judged bool, err error) {
 	body := route.Operation.RequestBody
@@ -155,16 +170,7 @@ func TestRequestsOutsideTheDocumentAreFound(t *testing.T) {
 		{`[]`, false},
 		{`{`, false},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/kill-switch/activate", strings.NewReader(test.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Content-Type", "application/json")
-		route, _, err := r.router.FindRoute(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if judged, err := r.schemas.judgeRequest(route, request, []byte(test.body)); !judged || (err == nil) != test.good {
+		if judged, err := r.judgeJSON(t, http.MethodPost, "/v1/kill-switch/activate", test.body); !judged || (err == nil) != test.good {
 			t.Errorf("%s: judged %t, %v", test.body, judged, err)
 		}
 	}

@@ -72,16 +72,7 @@ func TestDocumentRefusesWhatTheServiceRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sent := call{method: c.method, path: c.path, key: s.acme.admin.text, body: []byte(c.body)}
 			s.do(t, sent).refuse(t, http.StatusUnprocessableEntity, "invalid_request")
-			request, err := http.NewRequestWithContext(t.Context(), c.method, c.path, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set("Content-Type", "application/json")
-			route, _, err := r.router.FindRoute(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if judged, err := r.schemas.judgeRequest(route, request, sent.body); !judged || err == nil {
+			if judged, err := r.judgeJSON(t, c.method, c.path, c.body); !judged || err == nil {
 				t.Errorf("the document takes %s", c.body)
 			}
 		})
