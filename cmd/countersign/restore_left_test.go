@@ -7,11 +7,19 @@ import (
 	"syscall"
 	"testing"
 
+	"countersign/internal/cli/operate"
 	"countersign/internal/servicetest"
 )
 
 // awaitSignedLog waits until a transparency log that has not ended was signed with receipts in it.
 func (s *testStore) awaitSignedLog(t *testing.T) {
+	t.Helper()
+	s.awaitSigned(t, 1)
+}
+
+// awaitSigned waits until transparency logs that have not ended were signed with as many
+// receipts.
+func (s *testStore) awaitSigned(t *testing.T, receipts int64) {
 	t.Helper()
 	servicetest.Eventually(t, "the log is signed", func() bool {
 		var marks struct {
@@ -24,12 +32,13 @@ func (s *testStore) awaitSignedLog(t *testing.T) {
 		if err != nil || json.Unmarshal(text, &marks) != nil {
 			return false
 		}
+		var signed int64
 		for _, mark := range marks.Logs {
-			if mark.Size > 0 && !mark.Ended {
-				return true
+			if !mark.Ended {
+				signed += mark.Size
 			}
 		}
-		return false
+		return signed >= receipts
 	})
 }
 
@@ -85,6 +94,41 @@ func TestRestoreTwice(t *testing.T) {
 		s.awaitSignedLog(t)
 		server.stop(t)
 		succeed(t, s.args("audit")...)
+	}
+}
+
+// A heads file may know of fewer receipts than the marks of the logs, because a server was killed or
+// other replicas sealed them. What was signed is lost if the backup does not have it.
+//
+//countersign:race
+func TestRestoreCountsWhatWasSigned(t *testing.T) {
+	t.Parallel()
+	s := migratedSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	admin.seal(t)
+	s.awaitSigned(t, 1)
+	copied := filepath.Join(t.TempDir(), "backup.db")
+	succeed(t, s.args("backup", copied)...)
+	server.stop(t)
+	older := keepFiles(t, s.folder, "heads.json")
+
+	server = start(t, s.flags...)
+	admin = server.client(admin.key)
+	admin.seal(t)
+	admin.seal(t)
+	server.client(succeed(t, s.args("orgs", "create", "late")...)).seal(t)
+	s.awaitSigned(t, 4)
+	server.stop(t)
+	older()
+
+	answer := decode[operate.RestoreAnswer](t, succeed(t, s.args("restore", copied, "--replace", "--json")...))
+	lost := make(map[bool]int64)
+	for _, org := range answer.Organizations {
+		lost[org.Missing] += org.ReceiptsLost
+	}
+	if lost[false] != 2 || lost[true] != 1 {
+		t.Errorf("restoring says %+v", answer.Organizations)
 	}
 }
 

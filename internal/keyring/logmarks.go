@@ -91,6 +91,17 @@ func (m *LogMarks) Of(org uuid.UUID) (log uuid.UUID, mark LogMark, ok bool) {
 	return log, m.marks[log], ok
 }
 
+// Signed returns with how many receipts the logs that have not ended were signed, by organization.
+func (m *LogMarks) Signed() map[uuid.UUID]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	signed := make(map[uuid.UUID]int64, len(m.open))
+	for org, log := range m.open {
+		signed[org] = m.marks[log].Size
+	}
+	return signed
+}
+
 // set replaces all marks. The caller holds mu.
 func (m *LogMarks) set(marks map[uuid.UUID]LogMark, known fs.FileInfo) {
 	m.marks, m.known = marks, known

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/uuid"
@@ -147,16 +148,20 @@ func (r *Restoration) Ends() map[uuid.UUID]keyring.Seen {
 
 // Restore gives a restored older ledger a new id, and records in each organization's audit log
 // what was lost. watched is the ledger that was watched, and seen is what was acknowledged of
-// it. If an audit log cannot be written, the others still are, and the result is returned
-// together with the error.
+// it; what was signed in transparency logs was acknowledged, too. If an audit log cannot be
+// written, the others still are, and the result is returned together with the error.
 func (o *Operator) Restore(ctx context.Context, watched uuid.UUID, seen map[uuid.UUID]keyring.Seen) (*Restoration, error) {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var signed map[uuid.UUID]int64
+	if o.service.logMarks != nil {
+		signed = o.service.logMarks.Signed()
+	}
 	result := &Restoration{Organizations: []RestoredOrganization{}}
 	for _, org := range orgs {
-		restored, err := o.survey(ctx, org, seen[org.ID.UUID])
+		restored, err := o.survey(ctx, org, seen[org.ID.UUID], signed[org.ID.UUID])
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +170,7 @@ func (o *Operator) Restore(ctx context.Context, watched uuid.UUID, seen map[uuid
 	if err := o.renew(ctx, result, watched); err != nil {
 		return nil, err
 	}
-	missing := missingFrom(orgs, seen)
+	missing := missingFrom(orgs, seen, signed)
 	var failed []error
 	for i := range result.Organizations {
 		restored := &result.Organizations[i]
@@ -177,15 +182,16 @@ func (o *Operator) Restore(ctx context.Context, watched uuid.UUID, seen map[uuid
 	return result, errors.Join(failed...)
 }
 
-// survey compares an organization's ledger with what was acknowledged of it.
-func (o *Operator) survey(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*RestoredOrganization, error) {
+// survey compares an organization's ledger with what was acknowledged of it, and with the
+// number of receipts that its log was signed with.
+func (o *Operator) survey(ctx context.Context, org *ledger.Organization, seen keyring.Seen, signed int64) (*RestoredOrganization, error) {
 	end, err := o.end(ctx, org)
 	if err != nil {
 		return nil, err
 	}
 	restored := &RestoredOrganization{
 		Organization: org.Slug, ID: org.ID.UUID, end: end,
-		Receipts: end.Count, ReceiptsLost: max(0, seen.Count-end.Count),
+		Receipts: end.Count, ReceiptsLost: max(0, seen.Count-end.Count, signed-end.Count),
 		Acts: end.Acts.Count, ActsLost: max(0, seen.Acts.Count-end.Acts.Count),
 	}
 	restored.Diverged, err = o.diverged(ctx, org, end, seen)
@@ -301,15 +307,21 @@ func (o *Operator) logRestoration(ctx context.Context, result *Restoration, rest
 	return err
 }
 
-// missingFrom lists the organizations that were acknowledged but are not stored.
-func missingFrom(orgs []*ledger.Organization, seen map[uuid.UUID]keyring.Seen) []RestoredOrganization {
-	stored := make(map[uuid.UUID]bool, len(orgs))
+// missingFrom lists the organizations that were acknowledged or signed but are not stored.
+func missingFrom(orgs []*ledger.Organization, seen map[uuid.UUID]keyring.Seen, signed map[uuid.UUID]int64) []RestoredOrganization {
+	known := make(map[uuid.UUID]keyring.Seen, len(seen))
+	maps.Copy(known, seen)
+	for id, receipts := range signed {
+		head := known[id]
+		head.Count = max(head.Count, receipts)
+		known[id] = head
+	}
 	for _, org := range orgs {
-		stored[org.ID.UUID] = true
+		delete(known, org.ID.UUID)
 	}
 	var missing []RestoredOrganization
-	for id, head := range seen {
-		if !stored[id] && head.Count+head.Acts.Count > 0 {
+	for id, head := range known {
+		if head.Count+head.Acts.Count > 0 {
 			missing = append(missing, RestoredOrganization{
 				Organization: cmp.Or(head.Slug, id.String()), ID: id, ReceiptsLost: head.Count, ActsLost: head.Acts.Count, Missing: true,
 			})
@@ -328,7 +340,7 @@ func (o *Operator) Diverged(ctx context.Context, seen map[uuid.UUID]keyring.Seen
 	}
 	var diverged []string
 	for _, org := range orgs {
-		restored, err := o.survey(ctx, org, seen[org.ID.UUID])
+		restored, err := o.survey(ctx, org, seen[org.ID.UUID], 0)
 		if err != nil {
 			return nil, err
 		}
