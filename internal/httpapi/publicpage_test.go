@@ -153,8 +153,8 @@ func TestPublicPageSaysWhatItDidNotCompare(t *testing.T) {
 	b.quiet(t)
 }
 
-// A file can be chosen again after the comparison could not be made, and the page says if the link was
-// revoked meanwhile.
+// A file can be chosen again after the comparison could not be made, and the page says why it could not:
+// the file, the server, or a link that was revoked meanwhile.
 func TestPublicPageComparesAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{})
@@ -167,11 +167,21 @@ func TestPublicPageComparesAgain(t *testing.T) {
 	b := openTab(t)
 	b.do(t, chromedp.Navigate(s.base+token.Path))
 	ask[bool](t, b, `window.real = window.fetch, window.fetch = () => Promise.reject(new TypeError("no connection")), true`)
+	ask[bool](t, b, `window.content = Blob.prototype.arrayBuffer, window.size = Object.getOwnPropertyDescriptor(Blob.prototype, "size"), true`)
 	for _, step := range []struct {
 		before func()
 		want   string
 	}{
 		{func() {}, "The server did not answer"},
+		{func() {
+			ask[bool](t, b, `Blob.prototype.arrayBuffer = () => Promise.reject(new DOMException("gone", "NotFoundError")), true`)
+		}, "The file could not be read"},
+		{func() {
+			ask[bool](t, b, `Object.defineProperty(Blob.prototype, "size", { configurable: true, get: () => 64 * 1024 * 1024 + 1 }), true`)
+		}, "The file is larger than 64 MiB"},
+		{func() {
+			ask[bool](t, b, `Object.defineProperty(Blob.prototype, "size", window.size), Blob.prototype.arrayBuffer = window.content, true`)
+		}, "The server did not answer"},
 		{func() { ask[bool](t, b, "window.fetch = window.real, true") }, "✓ This link is about exactly this receipt"},
 		{func() {
 			s.post(t, s.acme.admin, "/v1/public-verification-tokens/"+token.ID+"/revoke", "").expect(t, http.StatusOK)

@@ -3,6 +3,7 @@
 "use strict";
 
 (() => {
+  const { maxBundle, TrustError } = globalThis.bundleFormat;
   const form = document.getElementById("compare");
   const drop = document.getElementById("drop");
   const answer = document.getElementById("answer");
@@ -18,7 +19,7 @@
       signal: AbortSignal.timeout(15000),
     });
     if (response.status === 404) {
-      throw Object.assign(new TypeError("This link is no longer valid."), { isTrust: true });
+      throw new TrustError("This link is no longer valid.");
     }
     if (!response.ok) {
       throw new Error(`status ${response.status}`);
@@ -33,9 +34,21 @@
     return name;
   };
 
+  // read returns the content of a file. A larger one than could be a copy is not read into memory.
+  const read = async (file) => {
+    if (file.size > maxBundle) {
+      throw new TrustError("The file is larger than 64 MiB.");
+    }
+    try {
+      return new Uint8Array(await file.arrayBuffer());
+    } catch {
+      throw new TrustError("The file could not be read. Choose it again.");
+    }
+  };
+
   // judge returns the texts and nodes of the answer.
   const judge = async (file) => {
-    const hashes = await globalThis.hashesOfCopy(new Uint8Array(await file.arrayBuffer()), artifact);
+    const hashes = await globalThis.hashesOfCopy(await read(file), artifact);
     for (const hash of hashes.slice(0, maxRequests)) {
       if (await matches(hash)) {
         return [`✓ This link is about exactly this ${artifact}: `, nameOf(file), " is a true copy."];

@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const maxFile = 64 * 1024 * 1024; // bytes
+  const { maxBundle } = globalThis.bundleFormat;
   const maxShown = 2000; // characters of one field of a receipt
   const byId = (id) => document.getElementById(id);
 
@@ -195,7 +195,7 @@
     file = null;
     let bytes = null;
     try {
-      bytes = chosen.size > maxFile ? null : new Uint8Array(await chosen.arrayBuffer());
+      bytes = chosen.size > maxBundle ? null : new Uint8Array(await chosen.arrayBuffer());
     } catch {
       if (mine === turn) {
         showNothing("The file could not be read. Choose it again.");

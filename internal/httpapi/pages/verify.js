@@ -4,21 +4,8 @@
 "use strict";
 
 (() => {
-  const {
-    canonical,
-    cryptography,
-    equal,
-    hex,
-    maxBundle,
-    NoBundle,
-    object,
-    parseBundle,
-    parseKey,
-    parseProof,
-    text,
-    TrustError,
-    utf8,
-  } = globalThis.bundleFormat;
+  const { canonical, cryptography, equal, hex, NoBundle, object, parseBundle, parseKey, parseProof, text, TrustError, utf8 } =
+    globalThis.bundleFormat;
   const { checkNames, makeCheck, plural, readEntries, receiptFormats, verdictOf } = globalThis.bundleChecks;
 
   const moment = /^((?!0000)\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
@@ -119,9 +106,6 @@
   const hashesOfCopy = async (bytes, artifact, subtle = globalThis.crypto?.subtle) => {
     if (!subtle) {
       throw new TrustError("This browser does not let this page use cryptography. Enter the copy’s hash instead.");
-    }
-    if (bytes.length > maxBundle) {
-      throw new TrustError("The file is larger than 64 MiB.");
     }
     let written = "";
     try {
