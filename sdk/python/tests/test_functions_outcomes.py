@@ -294,9 +294,9 @@ def test_generators_keep_their_protocol(fake: FakeService) -> None:
     assert reports(fake) == [{"outcome": "succeeded"}] * 2
 
 
-def test_an_outcome_that_cannot_be_reported_does_not_take_the_result_away(
-    fake: FakeService,
-) -> None:
+def test_an_outcome_that_cannot_be_reported_is_reported_later(fake: FakeService) -> None:
+    """The result is not lost, and neither is its outcome: it is reported as soon as the service can
+    be reached, whatever the run does meanwhile."""
     configure(fake)
 
     @governed
@@ -306,7 +306,43 @@ def test_an_outcome_that_cannot_be_reported_does_not_take_the_result_away(
 
     with governed_run():
         assert last() == "done"
+        assert reports(fake) == []
         fake.come_back()
+        assert countersign.flush()
+        assert reports(fake) == [{"outcome": "succeeded"}]
+    assert reports(fake) == [{"outcome": "succeeded"}]
+
+
+def test_an_outage_does_not_delay_calls_more_and_more(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that ends during an outage tries once, after the first has noticed it, however many
+    outcomes wait. All of them are reported before the chain is completed."""
+    receive, tried = fake._receive, []
+
+    def count(call: RecordedCall) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            tried.append(call.path)
+        return receive(call)
+
+    monkeypatch.setattr(fake, "_receive", count)
+    configure(fake)
+    attempts = []
+    with governed_run():
+        items = [stream(amount) for amount in (1, 2, 3)]
+        for item in items:
+            next(item)
+        fake.go_offline()
+        for item in items:
+            tried.clear()
+            item.close()  # type: ignore[attr-defined]
+            attempts.append(len(tried))
+    assert attempts[1:] == [1, 1]
+    assert [chain["status"] for chain in fake.chains] == ["active"]
+    fake.come_back()
+    assert countersign.flush()
+    assert [chain["status"] for chain in fake.chains] == ["completed"]
+    assert [event["outcome"] for event in fake.events] == ["succeeded"] * 3
 
 
 def test_a_function_that_returns_a_coroutine_is_reported_when_that_ends(fake: FakeService) -> None:

@@ -333,7 +333,7 @@ def test_what_is_lost_at_the_end_is_said(
         with countersign.Chain("lost", config=config) as chain:
             chain.record_agent_action_sync(*SAFE)
         countersign.close(config=config)
-    assert "undelivered events were lost: 1, in chains: 1" in caplog.text
+    assert "undelivered events and outcomes were lost: 1, in chains: 1" in caplog.text
 
 
 def test_an_uncertain_delivery_leaves_one_gap_that_grows() -> None:

@@ -36,7 +36,7 @@ class Deliverable(Protocol):
         """Called with a permanent error: the work will not be tried again."""
 
     def undelivered(self) -> int:
-        """Return the number of undelivered events."""
+        """Return the number of undelivered events and outcomes."""
 
 
 class Sender:
@@ -100,13 +100,14 @@ class Sender:
             return not self._due and not self._busy
 
     def close(self, timeout: float) -> None:
-        """Flush one last time, and log how many events are lost."""
+        """Flush one last time, and log how many events and outcomes are lost."""
         self._closing = True
         try:
             if not self.flush(timeout):
                 chains = self._busy.union(self._due)
                 lost = sum(work.undelivered() for work in chains)
-                logger.warning("undelivered events were lost: %d, in chains: %d", lost, len(chains))
+                text = "undelivered events and outcomes were lost: %d, in chains: %d"
+                logger.warning(text, lost, len(chains))
         finally:
             with self._changed:
                 self._due.clear()

@@ -39,6 +39,7 @@ logger = logging.getLogger("countersign")
 
 _SAFE = frozenset(("safe",))
 _DEFAULT = frozenset(("default",))
+_MAX_DEFERRED = 10_000  # outcomes; the oldest are dropped
 
 
 class Session(Delivery):
@@ -55,16 +56,16 @@ class Session(Delivery):
         """Idempotency keys of the steps that a reviewer released while this process waited."""
         self.unreported: dict[int, PolicyDecision] = {}
         """Decisions on governed calls whose outcome was not reported yet, by their ``id()``."""
-        self._deferred: deque[tuple[PolicyDecision, str, str | None]] = deque()
-        self._interrupted: dict[str, Any] | None = None
-        """The completion of a chain whose leaving was interrupted, until the rest is reported."""
+        self._deferred: deque[tuple[PolicyDecision, str, str | None]] = deque(maxlen=_MAX_DEFERRED)
+        self._ending: dict[str, Any] | None = None
+        """The completion of a chain that was left before all outcomes could be reported."""
         self.latches: list[Callable[[Exception], object]] = []
         """Called with every error that prevents an action."""
 
     def reset_after_fork(self) -> None:
         """Leave the calls that are under way, and the chain's end, to the parent."""
         super().reset_after_fork()
-        self.completion = self._interrupted = None
+        self.completion = self._ending = None
         self.unreported.clear()
         self._deferred.clear()
 
@@ -96,8 +97,7 @@ class Session(Delivery):
         try:
             if completion is not None:
                 consequence = "the chain is completed later"
-                yield from self._report_unfinished()
-                self.completion = completion
+                self._ending = completion
             yield from self.flush()
         except Unreachable as fault:
             self.transport.sender.submit(self)
@@ -112,24 +112,24 @@ class Session(Delivery):
             raise
         except BaseException:
             # An interrupt, such as Ctrl-C: nobody calls this again.
-            self._interrupted = completion
             self.transport.sender.submit(self)
             raise
 
     def flush(self, patience: float | None = None) -> Steps[None]:
-        """Deliver the queue. If leaving the chain was interrupted, also report the outcomes that
-        are left and complete it."""
-        # Taken first: a report may deliver the queue too, and must not complete the chain.
-        completion, self._interrupted = self._interrupted, None
+        """Deliver the queue, report the outcomes that were deferred, and complete the chain if it
+        was left."""
+        completion = self._ending
         if completion is not None:
-            try:
-                yield from super().flush(patience)
-                yield from self._report_unfinished()
-            except BaseException:
-                self._interrupted = completion
-                raise
-            self.completion = completion
+            self._defer_unfinished()
+        if self._deferred:
+            yield from super().flush(patience)
+            yield from self._report_deferred()
+        if completion is not None:
+            self.completion, self._ending = completion, None
         yield from super().flush(patience)
+
+    def undelivered(self) -> int:
+        return super().undelivered() + len(self._deferred)
 
     # -- actions ---------------------------------------------------------------------
 
@@ -244,29 +244,40 @@ class Session(Delivery):
 
     def report(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[bool]:
         """Report the outcome of an action. Returns whether the service recorded it."""
-        body = {"outcome": outcome}
-        if detail is not None:
-            body["detail"] = self.config._sanitizer.prose(str(detail))[:2000]
         try:
-            if decision.event_id is None:
-                yield from self.flush()
-            if decision.event_id:
-                chain, event_id = decision.chain_id, decision.event_id
-            elif known := self.events.get(decision.idempotency_key or ""):
-                chain, event_id = known
-            else:
-                return False
-            path = self.path(f"/events/{quote(event_id, safe='')}/outcome", chain)
-            answer = yield from self.transport.call("POST", path, body)
-            self.follow(answer.get("continued_by"))
+            return (yield from self._send_outcome(decision, outcome, detail))
         except Unreachable:
             return False
         except APIError as error:
-            if error.code == "chain_sealed":
-                logger.warning("countersign: an outcome came after the chain was sealed")
-            elif not is_retryable(error):
+            if not is_retryable(error):
                 raise
             return False
+
+    def _send_outcome(
+        self, decision: PolicyDecision, outcome: str, detail: str | None
+    ) -> Steps[bool]:
+        """Report an outcome. Returns False if it can never be recorded, because the service does
+        not know the action or has sealed its chain."""
+        body = {"outcome": outcome}
+        if detail is not None:
+            body["detail"] = self.config._sanitizer.prose(str(detail))[:2000]
+        if decision.event_id is None:
+            yield from super().flush()
+        if decision.event_id:
+            chain, event_id = decision.chain_id, decision.event_id
+        elif known := self.events.get(decision.idempotency_key or ""):
+            chain, event_id = known
+        else:
+            return False
+        path = self.path(f"/events/{quote(event_id, safe='')}/outcome", chain)
+        try:
+            answer = yield from self.transport.call("POST", path, body)
+        except APIError as error:
+            if error.code != "chain_sealed":
+                raise
+            logger.warning("countersign: an outcome came after the chain was sealed")
+            return False
+        self.follow(answer.get("continued_by"))
         return True
 
     def defer_report(self, decision: PolicyDecision, outcome: str, detail: str | None) -> None:
@@ -277,37 +288,46 @@ class Session(Delivery):
 
     def end_call(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[None]:
         """Report the outcome of a governed call, and those that were deferred. Never raises, unless
-        it is interrupted; then the outcome is deferred. A call that was reported already, or is
-        one of the parent of a forked child, is left as it is."""
+        it is interrupted. What could not be reported is reported later. A call that was reported
+        already, or is one of the parent of a forked child, is left as it is."""
         if self.unreported.pop(id(decision), None) is not None:
-            yield from self._report_or_defer(decision, outcome, detail)
-        yield from self._report_deferred()
+            self._deferred.appendleft((decision, outcome, detail))  # first: its caller waits
+        yield from self.report_deferred()
+
+    def report_deferred(self) -> Steps[None]:
+        """Report the outcomes that were deferred, now or in the background. Never raises, unless it
+        is interrupted."""
+        try:
+            yield from self._report_deferred()
+        except (Unreachable, APIError) as fault:
+            self._warn("outcomes are reported later", fault)
+            self.transport.sender.submit(self)
 
     def _report_deferred(self) -> Steps[None]:
+        """Report the outcomes that were deferred, until an error that may pass is raised."""
         while True:
             try:
                 deferred = self._deferred.popleft()
             except IndexError:
                 return
-            yield from self._report_or_defer(*deferred)
+            try:
+                yield from self._send_outcome(*deferred)
+            except Exception as fault:
+                if isinstance(fault, Unreachable) or (
+                    isinstance(fault, APIError) and is_retryable(fault)
+                ):
+                    self._deferred.appendleft(deferred)
+                    raise
+                logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
+            except BaseException:
+                self._deferred.appendleft(deferred)
+                raise
 
-    def _report_or_defer(
-        self, decision: PolicyDecision, outcome: str, detail: str | None
-    ) -> Steps[None]:
-        try:
-            yield from self.report(decision, outcome, detail)
-        except Exception as fault:
-            logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
-        except BaseException:
-            self._deferred.append((decision, outcome, detail))
-            raise
-
-    def _report_unfinished(self) -> Steps[None]:
-        """Report the calls that the chain's end overtakes, such as a generator that somebody still
-        reads. Their outcome would be refused once the chain is sealed."""
+    def _defer_unfinished(self) -> None:
+        """Defer the reports of the calls that the chain's end overtakes, such as a generator that
+        somebody still reads. Their outcome would be refused once the chain is sealed."""
         for decision in tuple(self.unreported.values()):
             self.defer_report(decision, "unknown", "the run ended before it did")
-        yield from self._report_deferred()
 
     def check(self) -> None:
         """Raise if the chain ran too long, or an error was latched since the last call."""
@@ -369,7 +389,7 @@ class Session(Delivery):
             f"the service is unreachable ({fault}) and the fail mode is deny: {consequence}"
         )
 
-    def _warn(self, consequence: str, fault: Unreachable) -> None:
+    def _warn(self, consequence: str, fault: Exception) -> None:
         """Log an outage, once for each chain."""
         if not self._warned:
             self._warned = True

@@ -105,7 +105,7 @@ class Outcomes:
     def _pausing(self) -> Steps[None]:
         for decision in self.open_decisions():
             self._session.defer_report(decision, "unknown", _PAUSED)
-        yield from self._session._report_deferred()
+        yield from self._session.report_deferred()
 
     def open_decisions(self) -> list[PolicyDecision]:
         return list(self._session.unreported.values())
