@@ -109,3 +109,33 @@ def test_a_dead_address_leaves_time_for_the_next(
         assert reply.status == 204
         answering.join(10)
         clients.close()
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_a_resolver_that_does_not_answer_is_not_waited_for(
+    sync: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The resolver of the system may take half a minute to give up. The request has less time."""
+
+    def resolve(*args: Any, **kwargs: Any) -> list[Any]:
+        ended.wait(10)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    async def send_async() -> None:
+        try:
+            await clients.send_async(send)
+        finally:
+            ended.set()  # the event loop waits for its threads
+
+    ended = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setenv("no_proxy", "*")
+    clients = Clients("http://slow.test", SecretStr("key"), "0", None)
+    send = Send("GET", "/", 0.2)
+    try:
+        with pytest.raises(Unreachable, match="ConnectTimeout") as raised:
+            clients.send(send) if sync else asyncio.run(send_async())
+    finally:
+        ended.set()
+    assert raised.value.slow
+    assert not raised.value.sent

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
+from concurrent import futures
 from typing import Any
 
 import httpx
@@ -103,7 +105,7 @@ class _Backend(_Inner):
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, **options: Any
     ) -> _Stream:
-        addresses = _addresses_of(host, port)
+        addresses = _addresses_of(host, port, timeout)
         while True:
             left = _left(timeout, httpx.ConnectTimeout)
             # Shared out: the first address may be dead, and would use up the time of the next.
@@ -118,12 +120,27 @@ class _Backend(_Inner):
                 return _Stream(stream, timeout)
 
 
-def _addresses_of(host: str, port: int) -> list[str]:
+def _addresses_of(host: str, port: int, timeout: float | None) -> list[str]:
+    """Look up the addresses of a host. The system's resolver cannot be given a timeout, so it runs
+    on a thread of its own, which is left behind if it takes too long."""
+    answer: futures.Future[list[str]] = futures.Future()
+
+    def look_up() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            answer.set_exception(httpx.ConnectError(str(error)))
+        else:
+            answer.set_result(list(dict.fromkeys(str(address[0]) for *_, address in found)))
+
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise httpx.ConnectError(str(error)) from error
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+        threading.Thread(target=look_up, name="countersign-resolver", daemon=True).start()
+    except RuntimeError:  # there are too many threads, or the interpreter is ending
+        look_up()
+    try:
+        return answer.result(_left(timeout, httpx.ConnectTimeout))
+    except futures.TimeoutError:
+        raise httpx.ConnectTimeout(f"the address of {host} was not found in time") from None
 
 
 class _AsyncBackend(_Inner):
