@@ -13,6 +13,7 @@ import (
 	"countersign/internal/cli"
 	"countersign/internal/cli/demo"
 	"countersign/internal/cli/doctor"
+	"countersign/internal/cli/gateway"
 	"countersign/internal/cli/operate"
 	"countersign/internal/cli/policy"
 	"countersign/internal/cli/review"
@@ -43,6 +44,7 @@ type commandLine struct {
 	Bundle      review.BundleCommand        `cmd:"" help:"Download the evidence bundle of a receipt, which anyone can verify offline, over the API."`
 	Shares      review.SharesCommands       `cmd:"" help:"Create, list and revoke public links to a receipt and its proof, over the API."`
 	Webhooks    review.WebhooksCommands     `cmd:"" help:"List and test webhooks, and show their deliveries, over the API."`
+	Gateway     gateway.Command             `cmd:"" help:"Govern any MCP server: decide each tool call, over the API, before the server gets it."`
 	Witness     witness.Commands            `cmd:"" help:"Run a witness, which cosigns the checkpoints of transparency logs."`
 	Backup      operate.BackupCommand       `cmd:"" help:"Copy the embedded database to a new file while it is in use."`
 	Restore     operate.RestoreCommand      `cmd:"" help:"Restore a backup as a new ledger with its own id."`

@@ -171,6 +171,10 @@ var packages = map[string]rule{
 		may:    []string{"cli", "keyring", "ledger", "service"},
 		reason: "an examination reads an installation through service, and changes nothing",
 	},
+	"cli/gateway": {
+		may:    []string{"canon", "cli", "fault"},
+		reason: "the gateway runs beside an agent and knows the server by its API alone",
+	},
 	"cli/witness": {
 		may:    []string{"cli", "observe", "witness"},
 		reason: "a witness watches the logs of others and opens no store",

@@ -106,7 +106,15 @@ type RawBody struct {
 
 // Call makes a request and decodes its JSON answer into into.
 func (c *Client) Call(ctx context.Context, method, path string, body, into any) error {
-	data, err := c.Send(ctx, method, path, body)
+	request, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	return c.decode(request, into)
+}
+
+func (c *Client) decode(request *http.Request, into any) error {
+	data, err := c.do(request)
 	if err != nil {
 		return err
 	}
@@ -114,6 +122,16 @@ func (c *Client) Call(ctx context.Context, method, path string, body, into any) 
 		return c.UnexpectedAnswer()
 	}
 	return nil
+}
+
+// CallOnce is Call for a POST request with an idempotency key: repeating it has no further effect.
+func (c *Client) CallOnce(ctx context.Context, key, path string, body, into any) error {
+	request, err := c.request(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Idempotency-Key", key)
+	return c.decode(request, into)
 }
 
 // UnexpectedAnswer returns the error for an answer that a countersign server does not
@@ -129,6 +147,10 @@ func (c *Client) Send(ctx context.Context, method, path string, body any) ([]byt
 	if err != nil {
 		return nil, err
 	}
+	return c.do(request)
+}
+
+func (c *Client) do(request *http.Request) ([]byte, error) {
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, Inconclusive(fmt.Errorf("the server at %s cannot be reached: %w; check that it is running, and --url", c.Base, WithoutURL(err)))

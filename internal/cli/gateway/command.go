@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"countersign/internal/cli"
+)
+
+// Command is the gateway command.
+type Command struct {
+	cli.Remote
+	Agent  string   `help:"Name of the agent whose calls are recorded; the default is the name that the client gives." placeholder:"NAME"`
+	Name   string   `help:"Name of the chains; the default is the name that the server gives." placeholder:"NAME" env:"-"`
+	Server []string `arg:"" help:"Command that starts the MCP server, after --." name:"command"`
+}
+
+// Help is shown below the flags.
+func (Command) Help() string {
+	return `Put it into the configuration of an MCP client, in front of the server's own command. The service decides every tool
+call before the server gets it: a denied call is answered as a tool error, and one that needs approval waits for a
+person. Everything else is passed on unchanged. While the service cannot be reached, no call is carried out.
+
+Examples:
+  countersign gateway -- npx -y @modelcontextprotocol/server-filesystem /data
+  countersign gateway --agent desk --key-file desk.key -- python server.py`
+}
+
+// stopTime is how long a server may take to end after its input was closed, and again after it was
+// asked to end.
+const stopTime = 5 * time.Second
+
+// Run starts the server and stands between it and the client on standard input and output.
+func (c *Command) Run(p *cli.Process) error {
+	api, err := c.Connect(p)
+	if err != nil {
+		return err
+	}
+	notes := &lockedWriter{w: p.Err}
+	server, err := c.start(context.WithoutCancel(p.Ctx), notes)
+	if err != nil {
+		return cli.Inconclusive(fmt.Errorf("the MCP server cannot be started: %w", err))
+	}
+	log := func(format string, args ...any) {
+		fmt.Fprintln(notes, "countersign:", cli.OneLine(fmt.Sprintf(format, args...)))
+	}
+	log("the tool calls of %s are decided by %s", filepath.Base(c.Server[0]), api.Base)
+	s := newSession(c, api, log, p.Out, server.input)
+	return s.run(p.Ctx, p.In, server)
+}
+
+// newSession returns a session with a server that was started.
+func newSession(c *Command, api *cli.Client, log func(string, ...any), client, server io.Writer) *session {
+	s := &session{
+		client: &lineWriter{w: client}, server: &lineWriter{w: server}, log: log,
+		slots: make(chan struct{}, maxOpenCalls), open: make(map[string]*openCall),
+	}
+	agent := func() string {
+		client, _ := s.parties.names()
+		return firstOf(c.Agent, client.Name, "mcp-client")
+	}
+	describe := func() (string, map[string]string) {
+		client, server := s.parties.names()
+		metadata := make(map[string]string)
+		for name, party := range map[string]party{"mcp_client": client, "mcp_server": server} {
+			if text := strings.TrimSpace(party.Name + " " + party.Version); text != "" {
+				metadata[name] = text
+			}
+		}
+		return firstOf(c.Name, server.Name, filepath.Base(c.Server[0])), metadata
+	}
+	s.governor = &governor{api: api, agent: agent}
+	s.chains = &chains{api: api, describe: describe, log: log}
+	return s
+}
+
+// firstOf returns the first text that is not empty.
+func firstOf(texts ...string) string {
+	for _, text := range texts {
+		if text = strings.TrimSpace(text); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// process is the MCP server.
+type process struct {
+	*exec.Cmd
+	input  io.WriteCloser
+	output io.ReadCloser
+}
+
+// start starts the MCP server. It does not get the API key: the key would let it record, and complete,
+// what it likes.
+func (c *Command) start(ctx context.Context, notes io.Writer) (*process, error) {
+	server := &process{Cmd: exec.CommandContext(ctx, c.Server[0], c.Server[1:]...)} //nolint:gosec // the operator names the command
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "COUNTERSIGN_") {
+			server.Env = append(server.Env, variable)
+		}
+	}
+	server.Stderr = notes
+	// Grandchildren may keep the pipes of a server that has ended.
+	server.WaitDelay = stopTime
+	var err error
+	if server.input, err = server.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if server.output, err = server.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	err = server.Start()
+	return server, err
+}
+
+// end ends the server in the way of the protocol: its input is closed, then it is asked to end, and
+// then it is killed. drained is closed when its output was read to the end.
+func (p *process) end(drained <-chan error) error {
+	// The server may have closed it already.
+	_ = p.input.Close()
+	steps := []func() error{func() error { return p.Process.Signal(syscall.SIGTERM) }, p.Process.Kill, p.output.Close}
+	for _, step := range steps {
+		timer := time.NewTimer(stopTime)
+		select {
+		case <-drained:
+			timer.Stop()
+			return p.Wait()
+		case <-timer.C:
+			_ = step() // it may have ended just now
+		}
+	}
+	return p.Wait()
+}
+
+// run serves the client until it, the server or ctx ends.
+func (s *session) run(ctx context.Context, client io.Reader, server *process) error {
+	reporting, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopReporting()
+	s.reporting = reporting
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	fromClient, fromServer := make(chan error, 1), make(chan error, 1)
+	go func() {
+		fromClient <- readLines(client, func(text []byte) error { return s.fromClient(ctx, text) })
+	}()
+	go func() {
+		fromServer <- readLines(server.output, s.fromServer)
+		close(fromServer)
+	}()
+	var ended error
+	select {
+	case <-ctx.Done():
+	case ended = <-fromClient:
+	case err := <-fromServer:
+		ended = errors.Join(errors.New("the MCP server has ended"), err)
+	}
+	cancel() // gives up the calls that wait
+	exit := server.end(fromServer)
+	defer time.AfterFunc(reportTime, stopReporting).Stop()
+	s.end(ctx)
+	if ended != nil {
+		return errors.Join(ended, exit)
+	}
+	return nil // how the server ends after that is its own business
+}
+
+// lockedWriter is for texts of the gateway and of the server, which write at the same time.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
