@@ -17,9 +17,6 @@ import (
 // also end before the limit.
 const rolloverShare = 0.9
 
-// maxOpenCalls bounds the calls of one session that are decided or carried out at the same time.
-const maxOpenCalls = 100
-
 // chains are the chains of one session of a client: opened with its first call, followed by another
 // before the service would pause it, completed with the session. It is safe for concurrent use.
 type chains struct {

@@ -54,16 +54,13 @@ func (c *Command) Run(p *cli.Process) error {
 		fmt.Fprintln(notes, "countersign:", cli.OneLine(fmt.Sprintf(format, args...)))
 	}
 	log("the tool calls of %s are decided by %s", filepath.Base(c.Server[0]), api.Base)
-	s := newSession(c, api, log, p.Out, server.input)
+	s := &lineSession{c.newSession(api, log), &lineWriter{w: p.Out}, &lineWriter{w: server.input}}
 	return s.run(p.Ctx, p.In, server)
 }
 
-// newSession returns a session with a server that was started.
-func newSession(c *Command, api *cli.Client, log func(string, ...any), client, server io.Writer) *session {
-	s := &session{
-		client: &lineWriter{w: client}, server: &lineWriter{w: server}, log: log,
-		slots: make(chan struct{}, maxOpenCalls), open: make(map[string]*openCall),
-	}
+// newSession returns a session. Its reporting must be set.
+func (c *Command) newSession(api *cli.Client, log func(string, ...any)) *session {
+	s := &session{log: log, slots: make(chan struct{}, maxOpenCalls), open: make(map[string]*openCall)}
 	agent := func() string {
 		client, _ := s.parties.names()
 		return firstOf(c.Agent, client.Name, "mcp-client")
@@ -143,7 +140,7 @@ func (p *process) end(drained <-chan error) error {
 }
 
 // run serves the client until it, the server or ctx ends.
-func (s *session) run(ctx context.Context, client io.Reader, server *process) error {
+func (s *lineSession) run(ctx context.Context, client io.Reader, server *process) error {
 	reporting, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReporting()
 	s.reporting = reporting

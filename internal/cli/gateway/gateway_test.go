@@ -93,7 +93,7 @@ func (l *lines) all() []string {
 
 // testSession is a session between two texts.
 type testSession struct {
-	*session
+	*lineSession
 	client, server lines
 }
 
@@ -105,7 +105,8 @@ func newTestSession(t *testing.T, service *fakeService) *testSession {
 	web := httptest.NewServer(service)
 	t.Cleanup(web.Close)
 	s := &testSession{}
-	s.session = newSession(&Command{Server: []string{"tools"}}, cli.NewClient(web.URL, ledger.Secret{}), t.Logf, &s.client, &s.server)
+	command := &Command{Server: []string{"tools"}}
+	s.lineSession = &lineSession{command.newSession(cli.NewClient(web.URL, ledger.Secret{}), t.Logf), &lineWriter{w: &s.client}, &lineWriter{w: &s.server}}
 	s.reporting = t.Context()
 	return s
 }

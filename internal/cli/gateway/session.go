@@ -1,0 +1,242 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// maxOpenCalls bounds the calls of one session that are decided or carried out at the same time.
+	maxOpenCalls = 100
+	// progressTime is how often a client is told that its call still waits. Many give up a call after a
+	// minute without such a message.
+	progressTime = 10 * time.Second
+	// reportTime is how long outcomes are reported after the session has ended.
+	reportTime = 10 * time.Second
+)
+
+// session is the use of one server by one client.
+type session struct {
+	governor *governor
+	chains   *chains
+	parties  parties
+	log      func(format string, args ...any)
+
+	reporting context.Context // of the reports of outcomes
+	reports   sync.WaitGroup
+	slots     chan struct{} // one for each call that is under way
+
+	mu       sync.Mutex
+	open     map[string]*openCall // by the ids of their requests
+	deciding sync.WaitGroup       // Add is called with mu held, before the session has ended
+	ended    bool
+}
+
+// openCall is a call that the client waits for.
+type openCall struct {
+	cancel context.CancelFunc // ends the wait for a decision
+	permit *permit            // nil until the server gets the call
+}
+
+// governedCall is a call that is being decided.
+type governedCall struct {
+	*toolCall
+	id     string // of the request
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// exchange is the way of one call to the server, and back to the client.
+type exchange interface {
+	// tell tells the client something before the answer. Without a text, it only shows that the call is
+	// still waiting, if the client could think otherwise.
+	tell(text []byte) error
+	// answer answers the client instead of the server.
+	answer(text []byte) error
+	// send sends the call to the server, if the permit is still valid. It returns false only if the server
+	// got nothing of it.
+	send(p *permit) bool
+}
+
+// prepare admits a call to the session. If it cannot be admitted, prepare returns what to answer.
+func (s *session) prepare(ctx context.Context, m *message) (c *governedCall, refusal []byte) {
+	call, err := toolCallOf(m)
+	if err != nil {
+		return nil, errorMessage(m.id, err)
+	}
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		return nil, toolErrorMessage(m.id, fmt.Sprintf("The call of %q was not carried out: %d calls are under way already.", call.tool, cap(s.slots)))
+	}
+	c = &governedCall{toolCall: call, id: m.id}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	if !s.enter(m.id, &openCall{cancel: c.cancel}) {
+		<-s.slots
+		c.cancel()
+		return nil, errorMessage(m.id, refuse(codeInvalidRequest, "another request with this id is not answered yet"))
+	}
+	return c, nil
+}
+
+// govern has a call decided, and sends it to the server or answers it. It reports whether the server got
+// the call.
+func (s *session) govern(c *governedCall, x exchange) bool {
+	defer s.deciding.Done()
+	defer c.cancel()
+	var telling sync.WaitGroup
+	decided := make(chan struct{})
+	stopTelling := sync.OnceFunc(func() { close(decided) })
+	waiting := func(w wait) {
+		s.log("the call of %q waits for a person to decide: %s", w.tool, w.url)
+		telling.Go(func() { tellProgress(c, w, x, decided) })
+	}
+	err := s.governor.decide(c.ctx, s.chains, c.toolCall, waiting, func(p *permit) bool {
+		stopTelling()
+		telling.Wait() // the rest of the exchange is the server's
+		return s.begin(c, p, x)
+	})
+	stopTelling()
+	telling.Wait()
+	if err == nil {
+		return true
+	}
+	s.leave(c.id)
+	if c.ctx.Err() != nil {
+		return false // nobody waits for an answer
+	}
+	s.log("%v", err)
+	// If the client is gone, reading from it says so.
+	_ = x.answer(toolErrorMessage(c.id, err.Error()))
+	return false
+}
+
+// begin sends a call to the server, if the permit is still valid.
+func (s *session) begin(c *governedCall, p *permit, x exchange) bool {
+	s.chains.keep(p.chain)
+	if !s.admit(c.ctx, c.id, p) {
+		s.report(p, outcome{"failed", "the client gave it up before it began"})
+		return false
+	}
+	if !x.send(p) {
+		s.admit(c.ctx, c.id, nil)
+		s.chains.leave(c.ctx, p.chain)
+		return false
+	}
+	return true
+}
+
+// tellProgress tells the client that a call waits, until it is decided.
+func tellProgress(c *governedCall, w wait, x exchange, decided <-chan struct{}) {
+	began := time.Now()
+	ticker := time.NewTicker(progressTime)
+	defer ticker.Stop()
+	for {
+		var text []byte
+		if !c.token.IsNull() {
+			text = progressMessage(c.token, int64(time.Since(began).Seconds()), "waiting for a person to decide: "+w.url)
+		}
+		if x.tell(text) != nil {
+			return
+		}
+		select {
+		case <-decided:
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// observe reads a message of the server, which was passed on.
+func (s *session) observe(text []byte) {
+	r, id := responseOf(text)
+	if id == "" {
+		return
+	}
+	s.parties.noteServer(&r)
+	if call := s.answered(id); call != nil {
+		s.report(call.permit, r.outcome())
+	}
+}
+
+// report reports an outcome in the background.
+func (s *session) report(p *permit, result outcome) {
+	s.reports.Go(func() { s.chains.report(s.reporting, p, result) })
+}
+
+// end ends the session, after neither party is read from any more.
+func (s *session) end(ctx context.Context) {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.deciding.Wait()
+	s.mu.Lock()
+	for id, call := range s.open {
+		if call.permit != nil {
+			s.report(call.permit, outcome{"unknown", "the session ended before it did"})
+		}
+		delete(s.open, id)
+	}
+	s.mu.Unlock()
+	s.chains.end(ctx)
+	s.reports.Wait()
+}
+
+// enter adds an open call. It returns false if there is one with this id, or the session has ended.
+func (s *session) enter(id string, call *openCall) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.open[id]; known || s.ended {
+		return false
+	}
+	s.open[id] = call
+	s.deciding.Add(1)
+	return true
+}
+
+// leave removes a call that does not reach the server.
+func (s *session) leave(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, id)
+	<-s.slots
+}
+
+// admit records that the server gets a call, or with nil that it does not get it. It returns false if
+// the client has cancelled the call.
+func (s *session) admit(ctx context.Context, id string, p *permit) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	s.open[id].permit = p
+	return true
+}
+
+// answered removes and returns a call that the server has answered, or nil if there is none.
+func (s *session) answered(id string) *openCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	call := s.open[id]
+	if call == nil || call.permit == nil {
+		return nil
+	}
+	delete(s.open, id)
+	<-s.slots
+	return call
+}
+
+// cancelCall cancels a call that waits for a decision. It returns false if there is none.
+func (s *session) cancelCall(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	call := s.open[id]
+	if call == nil || call.permit != nil {
+		return false
+	}
+	call.cancel()
+	return true
+}
