@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +25,7 @@ const toolServerVariable = "TEST_TOOL_SERVER"
 
 func init() {
 	if path := os.Getenv(toolServerVariable); path != "" {
-		if err := serveTools(path); err != nil {
+		if err := newToolServer(path).Run(context.Background(), &mcp.StdioTransport{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -37,8 +39,8 @@ type toolInput struct {
 	Text   string  `json:"text,omitempty"`
 }
 
-// serveTools serves tools over standard input and output.
-func serveTools(path string) error {
+// newToolServer returns a server that notes in a file which calls it carries out.
+func newToolServer(path string) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "test-tools", Version: "1.0"}, nil)
 	for name, body := range map[string]func(context.Context, toolInput) (string, error){
 		"echo": func(_ context.Context, in toolInput) (string, error) { return in.Text, nil },
@@ -65,43 +67,59 @@ func serveTools(path string) error {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
 		})
 	}
-	return server.Run(context.Background(), &mcp.StdioTransport{})
+	return server
 }
 
 // testGateway is a running gateway with an MCP client in front of it and an MCP server behind it.
 type testGateway struct {
 	*mcp.ClientSession
 	carried  string // the file of the server
-	input    io.Closer
+	close    func() // ends the client
 	log      servicetest.Buffer
 	progress chan string
 	ended    chan int
 }
 
+// gatewayTransports are the ways in which the parties of a gateway are connected.
+var gatewayTransports = []string{"stdio", "http"}
+
 // startGateway starts a gateway for a service.
 //
 //countersign:host it runs the program that the test talks to
-func startGateway(t *testing.T, service *program, key string) *testGateway {
+func startGateway(t *testing.T, service *program, key, transport string) *testGateway {
 	t.Helper()
 	folder := t.TempDir()
 	g := &testGateway{carried: filepath.Join(folder, "carried"), progress: make(chan string, 100), ended: make(chan int, 1)}
 	writeFile(t, filepath.Join(folder, "key"), []byte(key))
 	in, toGateway := io.Pipe()
-	g.input = toGateway
 	fromGateway, out := io.Pipe()
+	args := []string{"gateway", "--url", service.address, "--key-file", filepath.Join(folder, "key"), "--agent", "clerk"}
+	if transport == "stdio" {
+		args = append(args, "--", "env", toolServerVariable+"="+g.carried, os.Args[0])
+	} else {
+		server := newToolServer(g.carried)
+		web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+		t.Cleanup(web.CloseClientConnections)
+		args = append(args, "--upstream", web.URL+"/mcp", "--listen", "127.0.0.1:0")
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer out.Close()
-		g.ended <- run(ctx, []string{
-			"gateway", "--url", service.address, "--key-file", filepath.Join(folder, "key"), "--agent", "clerk",
-			"--", "env", toolServerVariable + "=" + g.carried, os.Args[0],
-		}, in, out, &g.log)
+		g.ended <- run(ctx, args, in, out, &g.log)
 	}()
+	var connection mcp.Transport = &mcp.IOTransport{Reader: fromGateway, Writer: toGateway}
+	g.close = func() { _ = toGateway.Close() } // closing the session would wait for open calls
+	if transport == "http" {
+		address := regexp.MustCompile(`use (http://\S+)`)
+		servicetest.Eventually(t, "the gateway listens", func() bool { return address.MatchString(g.log.String()) })
+		connection = &mcp.StreamableClientTransport{Endpoint: address.FindStringSubmatch(g.log.String())[1]}
+		g.close = cancel
+	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "test-client", Version: "2.0"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { g.progress <- n.Params.Message },
 	})
 	var err error
-	if g.ClientSession, err = client.Connect(t.Context(), &mcp.IOTransport{Reader: fromGateway, Writer: toGateway}, nil); err != nil {
+	if g.ClientSession, err = client.Connect(t.Context(), connection, nil); err != nil {
 		t.Fatalf("%v\n%s", err, g.log.String())
 	}
 	t.Cleanup(func() {
@@ -114,7 +132,7 @@ func startGateway(t *testing.T, service *program, key string) *testGateway {
 // end closes the client's side, and waits for the gateway's end.
 func (g *testGateway) end(t *testing.T) {
 	t.Helper()
-	_ = g.input.Close() // Close of the session would wait for open calls
+	g.close()
 	select {
 	case code := <-g.ended:
 		g.ended <- code
@@ -197,10 +215,20 @@ func pendingApproval(t *testing.T, reviewer *client) (id string) {
 //countersign:race
 func TestGateway(t *testing.T) {
 	t.Parallel()
+	for _, transport := range gatewayTransports {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			checkGateway(t, transport)
+		})
+	}
+}
+
+func checkGateway(t *testing.T, transport string) {
+	t.Helper()
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
 	admin := service.admin(t)
-	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)))
+	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)), transport)
 	tools, err := g.ListTools(t.Context(), nil)
 	if err != nil || len(tools.Tools) != 5 {
 		t.Fatalf("the tools are %+v (%v)", tools, err)
@@ -212,7 +240,7 @@ func TestGateway(t *testing.T) {
 	if text, failed := g.callTool(t, "fail", toolInput{}); !failed || text != "a secret text" {
 		t.Errorf("fail answers %q", text)
 	}
-	if text, failed := g.callTool(t, "environment", toolInput{}); failed || text != "" {
+	if text, failed := g.callTool(t, "environment", toolInput{}); failed || transport == "stdio" && text != "" {
 		t.Errorf("the server knows %s", text)
 	}
 	admin.call(t, http.MethodPost, "/v1/kill-switch/activate", `{"reason":"drill"}`, &struct{}{})
@@ -290,10 +318,20 @@ func recordedBy(t *testing.T, admin *client) (recordedChain, []string) {
 //countersign:race
 func TestGatewayCallsThatAreGivenUp(t *testing.T) {
 	t.Parallel()
+	for _, transport := range gatewayTransports {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			checkGivenUpCalls(t, transport)
+		})
+	}
+}
+
+func checkGivenUpCalls(t *testing.T, transport string) {
+	t.Helper()
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
 	admin := service.admin(t)
-	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)))
+	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)), transport)
 	ctx, cancel := context.WithCancel(t.Context())
 	given := g.beginCall(ctx, "pay", toolInput{Amount: 6200})
 	id := pendingApproval(t, admin)
@@ -322,9 +360,10 @@ func TestGatewayCallsThatAreGivenUp(t *testing.T) {
 //countersign:race
 func TestGatewayWithoutTheService(t *testing.T) {
 	t.Parallel()
+	const transport = "stdio"
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
-	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)))
+	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)), transport)
 	service.stop(t)
 	if text, failed := g.callTool(t, "echo", toolInput{}); !failed || !strings.Contains(text, "cannot be reached") {
 		t.Errorf("the call is answered %q", text)

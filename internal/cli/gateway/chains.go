@@ -126,7 +126,8 @@ func (s *chains) start(ctx context.Context) (*chain, error) {
 		} `json:"effective_limits"`
 	}
 	key := uuid.NewString()
-	err := retry(ctx, func(ctx context.Context) error {
+	// Other calls wait for the chain, whatever becomes of this one.
+	err := retry(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		return s.api.CallOnce(ctx, key, "/v1/chains", body, &answer)
 	})
 	if err != nil {

@@ -19,9 +19,11 @@ import (
 // Command is the gateway command.
 type Command struct {
 	cli.Remote
-	Agent  string   `help:"Name of the agent whose calls are recorded; the default is the name that the client gives." placeholder:"NAME"`
-	Name   string   `help:"Name of the chains; the default is the name that the server gives." placeholder:"NAME" env:"-"`
-	Server []string `arg:"" help:"Command that starts the MCP server, after --." name:"command"`
+	Agent    string   `help:"Name of the agent whose calls are recorded; the default is the name that the client gives." placeholder:"NAME"`
+	Name     string   `help:"Name of the chains; the default is the name that the server gives." placeholder:"NAME" env:"-"`
+	Upstream string   `help:"URL of an MCP server that is reached over streamable HTTP, instead of a command." placeholder:"URL" env:"-"`
+	Listen   string   `help:"Address for the clients of that server, on this machine; port 0 picks a free one." default:"127.0.0.1:8808" env:"-"`
+	Server   []string `arg:"" optional:"" help:"Command that starts the MCP server, after --." name:"command"`
 }
 
 // Help is shown below the flags.
@@ -32,26 +34,33 @@ person. Everything else is passed on unchanged. While the service cannot be reac
 
 Examples:
   countersign gateway -- npx -y @modelcontextprotocol/server-filesystem /data
-  countersign gateway --agent desk --key-file desk.key -- python server.py`
+  countersign gateway --agent desk --key-file desk.key -- python server.py
+  countersign gateway --agent desk --upstream https://tools.example/mcp      # clients use http://127.0.0.1:8808/mcp`
 }
 
 // stopTime is how long a server may take to end after its input was closed, and again after it was
 // asked to end.
 const stopTime = 5 * time.Second
 
-// Run starts the server and stands between it and the client on standard input and output.
+// Run stands between the clients and the server until either has ended, or the program is asked to.
 func (c *Command) Run(p *cli.Process) error {
+	if (c.Upstream == "") == (len(c.Server) == 0) {
+		return cli.Usage(errors.New("name the command that starts the MCP server after --, or its URL with --upstream"))
+	}
+	notes := &lockedWriter{w: p.Err}
+	log := func(format string, args ...any) {
+		fmt.Fprintln(notes, "countersign:", cli.OneLine(fmt.Sprintf(format, args...)))
+	}
+	if c.Upstream != "" {
+		return c.serve(p, log)
+	}
 	api, err := c.Connect(p)
 	if err != nil {
 		return err
 	}
-	notes := &lockedWriter{w: p.Err}
 	server, err := c.start(context.WithoutCancel(p.Ctx), notes)
 	if err != nil {
 		return cli.Inconclusive(fmt.Errorf("the MCP server cannot be started: %w", err))
-	}
-	log := func(format string, args ...any) {
-		fmt.Fprintln(notes, "countersign:", cli.OneLine(fmt.Sprintf(format, args...)))
 	}
 	log("the tool calls of %s are decided by %s", filepath.Base(c.Server[0]), api.Base)
 	s := &lineSession{c.newSession(api, log), &lineWriter{w: p.Out}, &lineWriter{w: server.input}}
@@ -73,7 +82,7 @@ func (c *Command) newSession(api *cli.Client, log func(string, ...any)) *session
 				metadata[name] = text
 			}
 		}
-		return firstOf(c.Name, server.Name, filepath.Base(c.Server[0])), metadata
+		return firstOf(c.Name, server.Name, "mcp-server"), metadata
 	}
 	s.governor = &governor{api: api, agent: agent}
 	s.chains = &chains{api: api, describe: describe, log: log}

@@ -37,7 +37,7 @@ func (f *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, late := f.answer(r, in)
 	f.mu.Unlock()
 	time.Sleep(late)
-	if status, ok := answer["status"].(int); ok {
+	if status, ok := answer["status"].(int); ok { // a problem
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(status)
 	}
@@ -59,6 +59,8 @@ func (f *fakeService) answer(r *http.Request, in map[string]any) (map[string]any
 		answer["event_id"] = fmt.Sprintf("event-%d", f.asked)
 		answer["chain_id"] = strings.Split(path, "/")[3]
 		return answer, late
+	case strings.HasPrefix(path, "/v1/approvals/"):
+		return map[string]any{"status": "approved"}, 0
 	case strings.HasSuffix(path, "/outcome"):
 		f.outcomes = append(f.outcomes, in["outcome"].(string))
 		return map[string]any{}, 0
@@ -151,18 +153,11 @@ func looseReadings(text string) (methods []string) {
 	}
 }
 
-// Whatever a client sends, a text in which some parser could find a tool call does not reach the server
-// unless the service has allowed it.
-func TestNoUndecidedCallReachesTheServer(t *testing.T) {
-	t.Parallel()
-	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
-		return map[string]any{"policy_decision": "deny", "decision_reason": "no"}, 0
-	}}
-	s := newTestSession(t, service)
+// ambiguousMessages are texts in which some parser could find a tool call, and others.
+func ambiguousMessages() (texts []string) {
 	names := []string{`"method"`, `"Method"`, `"METHOD"`, `"m\u0065thod"`, `"metho\u0064"`, `"method "`}
 	values := []string{`"tools/call"`, `"tools\/call"`, `"\u0074ools/call"`, `"ping"`, `null`, `["tools/call"]`}
 	members := []string{`"params":{"name":"pay","arguments":{}}`, `"Params":{"name":"pay"}`, `"params":{"name":"a","Name":"pay"}`, `"params":[]`, `"x":1`}
-	var texts []string
 	for _, name := range names {
 		for _, value := range values {
 			for _, member := range members {
@@ -176,6 +171,18 @@ func TestNoUndecidedCallReachesTheServer(t *testing.T) {
 			}
 		}
 	}
+	return texts
+}
+
+// Whatever a client sends, a text in which some parser could find a tool call does not reach the server
+// unless the service has allowed it.
+func TestNoUndecidedCallReachesTheServer(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
+		return map[string]any{"policy_decision": "deny", "decision_reason": "no"}, 0
+	}}
+	s := newTestSession(t, service)
+	texts := ambiguousMessages()
 	s.send(t, texts...)
 	passed := s.server.all()
 	for _, text := range passed {

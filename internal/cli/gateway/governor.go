@@ -151,6 +151,9 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 			if g.current(answer.ActNumber) && p.valid(time.Now()) && begin(p) {
 				return nil
 			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if late++; late == maxLateAnswers {
 				return fmt.Errorf("the call of %q was not carried out: the answers of the service come too late", call.tool)
 			}
@@ -168,9 +171,10 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 	}
 }
 
-// record asks the service what may happen now, and records the action the first time.
+// record asks the service what may happen now, and records the action the first time. It does not end
+// with ctx: an approval of which nobody knows could not be cancelled.
 func (g *governor) record(ctx context.Context, chain *chain, act *action) (answer decision, sent time.Time, err error) {
-	err = retry(ctx, func(ctx context.Context) error {
+	err = retry(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		answer, sent = decision{}, time.Now()
 		return g.api.Call(ctx, http.MethodPost, chain.path("/events"), act, &answer)
 	})

@@ -19,9 +19,10 @@ const (
 
 // The methods of MCP that the gateway knows.
 const (
-	methodCallTool  = "tools/call"
-	methodCancelled = "notifications/cancelled"
-	methodProgress  = "notifications/progress"
+	methodInitialize = "initialize"
+	methodCallTool   = "tools/call"
+	methodCancelled  = "notifications/cancelled"
+	methodProgress   = "notifications/progress"
 )
 
 // message is a JSON-RPC message.

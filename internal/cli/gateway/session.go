@@ -73,10 +73,10 @@ func (s *session) prepare(ctx context.Context, m *message) (c *governedCall, ref
 	}
 	c = &governedCall{toolCall: call, id: m.id}
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	if !s.enter(m.id, &openCall{cancel: c.cancel}) {
+	if err := s.enter(m.id, &openCall{cancel: c.cancel}); err != nil {
 		<-s.slots
 		c.cancel()
-		return nil, errorMessage(m.id, refuse(codeInvalidRequest, "another request with this id is not answered yet"))
+		return nil, errorMessage(m.id, err)
 	}
 	return c, nil
 }
@@ -184,16 +184,26 @@ func (s *session) end(ctx context.Context) {
 	s.reports.Wait()
 }
 
-// enter adds an open call. It returns false if there is one with this id, or the session has ended.
-func (s *session) enter(id string, call *openCall) bool {
+// idle reports whether no call is open.
+func (s *session) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.open[id]; known || s.ended {
-		return false
+	return len(s.open) == 0
+}
+
+// enter adds an open call.
+func (s *session) enter(id string, call *openCall) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return refuse(codeInvalidRequest, "the session has ended")
+	}
+	if _, known := s.open[id]; known {
+		return refuse(codeInvalidRequest, "another request with this id is not answered yet")
 	}
 	s.open[id] = call
 	s.deciding.Add(1)
-	return true
+	return nil
 }
 
 // leave removes a call that does not reach the server.

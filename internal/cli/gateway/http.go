@@ -1,0 +1,479 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"countersign/internal/cli"
+)
+
+const (
+	maxBody  = 16 << 20 // bytes of a request
+	bodyTime = 30 * time.Second
+	// sessionTime is how long a session may be unused before its chain is completed.
+	sessionTime = time.Hour
+	maxSessions = 1000
+
+	headerSession = "Mcp-Session-Id"
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+)
+
+// httpGateway stands in front of an MCP server that is reached over streamable HTTP.
+type httpGateway struct {
+	newSession func() *session
+	upstream   *url.URL
+	client     *http.Client // of the upstream server
+	log        func(format string, args ...any)
+
+	mu       sync.Mutex
+	sessions map[string]*httpSession // by their ids; "" is that of clients without one
+}
+
+// httpSession is a session of a client, which its server knows by an id.
+type httpSession struct {
+	*session
+	used time.Time // guarded by the mu of the gateway
+}
+
+// ServeHTTP passes a request on, unless it is a tool call that may not be carried out.
+func (g *httpGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !isLoopback(r.Host):
+		// The browser of this machine may have been led here under another name.
+		http.Error(w, "the gateway does not go by this name", http.StatusForbidden)
+	case r.URL.Path != g.upstream.Path:
+		http.NotFound(w, r)
+	case r.Method == http.MethodPost:
+		g.post(w, r)
+	case r.Method == http.MethodGet, r.Method == http.MethodDelete:
+		g.pass(w, r, g.sessionOf(r), nil)
+		if r.Method == http.MethodDelete {
+			g.end(r.Context(), r.Header.Get(headerSession))
+		}
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		http.Error(w, "the method is not supported", http.StatusMethodNotAllowed)
+	}
+}
+
+// isLoopback reports whether the host of a request names this machine and no other.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return strings.EqualFold(host, "localhost") || err == nil && address.IsLoopback()
+}
+
+// post handles a message of a client.
+func (g *httpGateway) post(w http.ResponseWriter, r *http.Request) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" || r.Header.Get("Content-Encoding") != "" {
+		http.Error(w, "the message must be sent as application/json, not compressed", http.StatusUnsupportedMediaType)
+		return
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // a test's response may have none
+	body, err := cli.ReadBounded(r.Body, maxBody)
+	_ = control.SetReadDeadline(time.Time{})
+	if err != nil {
+		http.Error(w, fmt.Sprintf("the message could not be read: %v", err), http.StatusRequestEntityTooLarge)
+		return
+	}
+	m, err := parse(body)
+	if err == nil {
+		err = checkHeaders(r.Header, m)
+	}
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, errorMessage(m.id, err))
+		return
+	}
+	s := g.sessionOf(r)
+	if m.method == methodInitialize {
+		s = &httpSession{session: g.newSession()} // the answer has its id
+	}
+	s.parties.noteClient(m)
+	switch {
+	case m.method == methodCallTool:
+		g.call(w, r, s, m)
+	case m.method == methodCancelled && s.cancelCall(cancelledID(m)):
+		w.WriteHeader(http.StatusAccepted) // the server has not heard of the call
+	default:
+		g.pass(w, r, s, m)
+	}
+}
+
+// checkHeaders fails if the headers that repeat parts of a message say something else. A server may
+// believe either.
+func checkHeaders(header http.Header, m *message) error {
+	name, _ := m.value.At("/params/name")
+	for key, said := range map[string]string{headerMethod: m.method, headerName: name.Str()} {
+		for _, value := range header.Values(key) {
+			if value != said && (key == headerMethod || m.method == methodCallTool) {
+				return refuse(codeInvalidRequest, "the header %s is not that of the message", key)
+			}
+		}
+	}
+	return nil
+}
+
+// pass passes a request and its answer on. m is nil for a request without a message.
+func (g *httpGateway) pass(w http.ResponseWriter, r *http.Request, s *httpSession, m *message) {
+	var body io.Reader
+	var length int64
+	if m != nil {
+		if m.method == methodCallTool {
+			http.Error(w, "a tool call needs a permit", http.StatusInternalServerError)
+			return
+		}
+		body, length = bytes.NewReader(m.text), int64(len(m.text))
+	}
+	response, err := g.forward(r, body, length)
+	if err != nil {
+		g.log("the MCP server does not answer: %v", cli.WithoutURL(err))
+		http.Error(w, "the MCP server does not answer", http.StatusBadGateway)
+		return
+	}
+	defer response.Body.Close()
+	if m != nil && m.method == methodInitialize {
+		g.adopt(response.Header.Get(headerSession), s)
+	}
+	relay(w, response, s.observe)
+}
+
+// forward sends a request to the server.
+func (g *httpGateway) forward(r *http.Request, body io.Reader, length int64) (*http.Response, error) {
+	target := *g.upstream
+	target.RawQuery = r.URL.RawQuery
+	request, err := http.NewRequestWithContext(r.Context(), r.Method, target.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	request.Header = passedOn(r.Header)
+	// The gateway must read the answer: the transport decompresses what it has asked for itself.
+	request.Header.Del("Accept-Encoding")
+	request.ContentLength = length
+	request.GetBody = nil                 // a call is not repeated
+	response, err := g.client.Do(request) //nolint:gosec // the operator names the server
+	if err == nil && response.StatusCode/100 == 3 && response.StatusCode != http.StatusNotModified {
+		// A client that follows would pass by the gateway.
+		err = errors.Join(fmt.Errorf("it redirects to %q: name that address with --upstream", response.Header.Get("Location")), response.Body.Close())
+	}
+	return response, err
+}
+
+// hopByHop are the headers that concern one connection only, besides those that Connection names.
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
+}
+
+// passedOn returns the headers that concern the other end.
+func passedOn(header http.Header) http.Header {
+	header = header.Clone()
+	for _, value := range header.Values("Connection") {
+		for name := range strings.SplitSeq(value, ",") {
+			header.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		header.Del(name)
+	}
+	return header
+}
+
+// relay passes an answer on as it arrives, and has each message in it observed.
+func relay(w http.ResponseWriter, response *http.Response, observe func([]byte)) {
+	for name, values := range passedOn(response.Header) {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(response.StatusCode)
+	copyAnswer(w, response, observe)
+}
+
+func copyAnswer(w http.ResponseWriter, response *http.Response, observe func([]byte)) {
+	reader := newMessageReader(response.Header.Get("Content-Type"), observe)
+	flush := http.NewResponseController(w).Flush
+	_ = flush() // a stream may begin with a pause
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := response.Body.Read(buffer)
+		reader.write(buffer[:n])
+		if n > 0 {
+			if _, failed := w.Write(buffer[:n]); failed != nil || flush() != nil {
+				return // the client is gone
+			}
+		}
+		if err != nil {
+			reader.end()
+			return
+		}
+	}
+}
+
+// call has a tool call decided, and passes it on if it is allowed.
+func (g *httpGateway) call(w http.ResponseWriter, r *http.Request, s *httpSession, m *message) {
+	c, refusal := s.prepare(r.Context(), m)
+	if refusal != nil {
+		writeJSON(w, http.StatusOK, refusal)
+		return
+	}
+	x := &httpExchange{gateway: g, session: s, w: w, r: r, m: m}
+	if s.govern(c, x) {
+		x.finish(c)
+	}
+}
+
+// httpExchange is the exchange of a call over HTTP.
+type httpExchange struct {
+	gateway  *httpGateway
+	session  *httpSession
+	w        http.ResponseWriter
+	r        *http.Request
+	m        *message
+	stream   bool           // the answer has begun, as a stream of events
+	response *http.Response // of the server, unless failed is set
+	failed   error
+	sent     bool // the server has got something of the call
+}
+
+// tell begins a stream of events, because a client that has no answer at all gives up.
+func (x *httpExchange) tell(text []byte) error {
+	if !strings.Contains(x.r.Header.Get("Accept"), "text/event-stream") {
+		return nil
+	}
+	if !x.stream {
+		x.stream = true
+		x.w.Header().Set("Content-Type", "text/event-stream")
+		x.w.Header().Set("Cache-Control", "no-store")
+	}
+	event := []byte(": waiting\n\n")
+	if text != nil {
+		event = eventOf(text)
+	}
+	_, err := x.w.Write(event)
+	return errors.Join(err, http.NewResponseController(x.w).Flush())
+}
+
+// eventOf is a message as an event of a stream. Canonical JSON has no line breaks.
+func eventOf(text []byte) []byte {
+	return append(append([]byte("event: message\ndata: "), text...), "\n\n"...)
+}
+
+func (x *httpExchange) answer(text []byte) error {
+	if x.stream {
+		_, err := x.w.Write(eventOf(text))
+		return err
+	}
+	writeJSON(x.w, http.StatusOK, text)
+	return nil
+}
+
+func (x *httpExchange) send(p *permit) bool {
+	body := &permittedBody{permit: p, text: bytes.NewReader(x.m.text)}
+	x.response, x.failed = x.gateway.forward(x.r, body, int64(len(x.m.text))) //nolint:bodyclose // relay closes it
+	x.sent = body.begun.Load()
+	return !body.late.Load()
+}
+
+// permittedBody is a message that can be read while its permit is valid. So it does not reach a server
+// to which it takes a second to connect.
+type permittedBody struct {
+	permit      *permit
+	text        *bytes.Reader
+	begun, late atomic.Bool
+}
+
+var errTooLate = errors.New("the permit is not valid any more")
+
+func (b *permittedBody) Read(buffer []byte) (int, error) {
+	if !b.begun.Load() && !b.permit.valid(time.Now()) {
+		b.late.Store(true)
+		return 0, errTooLate
+	}
+	b.begun.Store(true)
+	return b.text.Read(buffer)
+}
+
+// finish passes the server's answer to a call on, and reports the outcome if the answer has none.
+func (x *httpExchange) finish(c *governedCall) {
+	var result outcome
+	switch {
+	case x.failed != nil:
+		result = x.lost(c)
+	case x.response.StatusCode == http.StatusAccepted:
+		x.relay(c)
+		return // the answer comes in a stream of its own
+	default:
+		x.relay(c)
+		result = outcome{"unknown", "the connection to the server ended before it did"}
+		if status := x.response.StatusCode; status >= http.StatusBadRequest {
+			result = outcome{"failed", fmt.Sprintf("the server answered with the status %d", status)}
+		}
+	}
+	if call := x.session.answered(c.id); call != nil {
+		x.session.report(call.permit, result)
+	}
+}
+
+// lost answers a call to which the server has not answered.
+func (x *httpExchange) lost(c *governedCall) outcome {
+	x.gateway.log("the MCP server does not answer the call of %q: %v", c.tool, cli.WithoutURL(x.failed))
+	text, result := "was sent to the server, but its answer was lost: it may have been carried out.", outcome{"unknown", "the server's answer was lost"}
+	if !x.sent {
+		text, result = "was not carried out: the MCP server does not answer.", outcome{"failed", "the server could not be reached"}
+	}
+	_ = x.answer(toolErrorMessage(c.id, fmt.Sprintf("The call of %q %s", c.tool, text)))
+	return result
+}
+
+// relay passes the server's answer on, in the stream that has begun or as it is.
+func (x *httpExchange) relay(c *governedCall) {
+	defer x.response.Body.Close()
+	kind, _, _ := mime.ParseMediaType(x.response.Header.Get("Content-Type"))
+	switch {
+	case !x.stream:
+		relay(x.w, x.response, x.session.observe)
+	case kind == "text/event-stream":
+		copyAnswer(x.w, x.response, x.session.observe)
+	default:
+		text, err := cli.ReadBounded(x.response.Body, maxLine)
+		x.session.observe(text)
+		m, unreadable := parse(text)
+		if err != nil || unreadable != nil {
+			_ = x.answer(errorMessage(c.id, fmt.Errorf("the server answered with the status %d, and not with a message", x.response.StatusCode)))
+			return
+		}
+		_ = x.answer(m.value.Bytes())
+	}
+}
+
+// writeJSON answers with a message.
+func writeJSON(w http.ResponseWriter, status int, text []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
+}
+
+// sessionOf returns the session of a request. Clients without one share a session, and so do those of
+// sessions beyond maxSessions.
+func (g *httpGateway) sessionOf(r *http.Request) *httpSession {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	id := r.Header.Get(headerSession)
+	if g.sessions[id] == nil && len(g.sessions) >= maxSessions {
+		id = ""
+	}
+	s := g.sessions[id]
+	if s == nil {
+		s = &httpSession{session: g.newSession()}
+		g.sessions[id] = s
+	}
+	s.used = time.Now()
+	return s
+}
+
+// adopt gives a session the id that its server has chosen.
+func (g *httpGateway) adopt(id string, s *httpSession) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, known := g.sessions[id]; !known && len(g.sessions) < maxSessions {
+		s.used = time.Now()
+		g.sessions[id] = s
+	}
+}
+
+// end ends the session with an id.
+func (g *httpGateway) end(ctx context.Context, id string) {
+	g.mu.Lock()
+	s := g.sessions[id]
+	delete(g.sessions, id)
+	g.mu.Unlock()
+	if s != nil {
+		s.end(ctx)
+	}
+}
+
+// endUnused ends the sessions that were not used since a time.
+func (g *httpGateway) endUnused(ctx context.Context, since time.Time) {
+	g.endThose(ctx, func(s *httpSession) bool { return s.used.Before(since) && s.idle() })
+}
+
+// endAll ends all sessions.
+func (g *httpGateway) endAll(ctx context.Context) {
+	g.endThose(ctx, func(*httpSession) bool { return true })
+}
+
+func (g *httpGateway) endThose(ctx context.Context, which func(*httpSession) bool) {
+	g.mu.Lock()
+	var ids []string
+	for id, s := range g.sessions {
+		if which(s) {
+			ids = append(ids, id)
+		}
+	}
+	g.mu.Unlock()
+	var ending sync.WaitGroup
+	for _, id := range ids {
+		ending.Go(func() { g.end(ctx, id) })
+	}
+	ending.Wait()
+}
+
+// messageReader finds the messages in an answer.
+type messageReader struct {
+	each   func([]byte)
+	stream bool
+	text   []byte // of the line or document so far
+	data   []byte // of the event so far
+	over   bool   // it was too long to be read
+}
+
+func newMessageReader(contentType string, each func([]byte)) *messageReader {
+	kind, _, _ := mime.ParseMediaType(contentType)
+	return &messageReader{each: each, stream: kind == "text/event-stream"}
+}
+
+func (r *messageReader) write(part []byte) {
+	if r.over = r.over || len(r.text)+len(r.data)+len(part) > maxLine; r.over {
+		return
+	}
+	r.text = append(r.text, part...)
+	for r.stream {
+		line, rest, found := bytes.Cut(r.text, []byte("\n"))
+		if !found {
+			return
+		}
+		r.line(bytes.TrimSuffix(line, []byte("\r")))
+		r.text = rest
+	}
+}
+
+// line reads a line of a stream of events.
+func (r *messageReader) line(line []byte) {
+	if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+		r.data = append(append(r.data, bytes.TrimPrefix(value, []byte(" "))...), '\n')
+	} else if len(line) == 0 && len(r.data) > 0 {
+		r.each(r.data)
+		r.data = nil
+	}
+}
+
+func (r *messageReader) end() {
+	if !r.stream && !r.over {
+		r.each(r.text)
+	}
+}

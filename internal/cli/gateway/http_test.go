@@ -1,0 +1,293 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/internal/cli"
+	"countersign/internal/ledger"
+	"countersign/internal/servicetest"
+)
+
+const aCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","_meta":{"progressToken":"p"}}}`
+
+// upstream is an MCP server that keeps what it gets.
+type upstream struct {
+	mu     sync.Mutex
+	bodies []string
+	answer func(w http.ResponseWriter)
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the message is not complete
+	}
+	u.mu.Lock()
+	u.bodies = append(u.bodies, string(body))
+	u.mu.Unlock()
+	if u.answer != nil {
+		u.answer(w)
+	}
+}
+
+func (u *upstream) got() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.bodies)
+}
+
+// newTestHTTP returns a gateway in front of an upstream server, and its address.
+func newTestHTTP(t *testing.T, service *fakeService, server http.Handler) (*httpGateway, string) {
+	t.Helper()
+	service.most = 100000
+	decisions, web := httptest.NewServer(service), httptest.NewServer(server)
+	t.Cleanup(decisions.Close)
+	t.Cleanup(web.Close)
+	target, err := url.Parse(web.URL + "/mcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := &Command{}
+	g := newHTTPGateway(target, func() *session {
+		s := command.newSession(cli.NewClient(decisions.URL, ledger.Secret{}), t.Logf)
+		s.reporting = t.Context()
+		return s
+	}, t.Logf)
+	front := httptest.NewServer(g)
+	t.Cleanup(front.Close)
+	return g, front.URL + "/mcp"
+}
+
+// posted is the answer to a message.
+type posted struct {
+	status int
+	header http.Header
+	text   string
+}
+
+// post sends a message as clients do.
+func post(t *testing.T, address, body string, change func(*http.Request)) posted {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	if change != nil {
+		change(request)
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return posted{response.StatusCode, response.Header, string(text)}
+}
+
+func deny(int, string) (map[string]any, time.Duration) {
+	return map[string]any{"policy_decision": "deny", "decision_reason": "no"}, 0
+}
+
+func allowAll(int, string) (map[string]any, time.Duration) { return allow(1), 0 }
+
+// Over HTTP, too, no text in which some parser could find a tool call reaches the server undecided.
+func TestNoUndecidedCallReachesTheServerOverHTTP(t *testing.T) {
+	t.Parallel()
+	server, service := &upstream{}, &fakeService{decide: deny}
+	_, address := newTestHTTP(t, service, server)
+	texts := ambiguousMessages()
+	for i := 0; i < len(texts); i += 7 { // those over lines are all sent
+		post(t, address, texts[i], nil)
+	}
+	got := server.got()
+	for _, text := range got {
+		if slices.Contains(looseReadings(text), "tools/call") {
+			t.Errorf("the server got %s", text)
+		}
+	}
+	if len(got) < 10 || service.asked < 10 {
+		t.Errorf("%d messages were passed on, and %d decided", len(got), service.asked)
+	}
+}
+
+// What could mean one thing to the gateway and another to the server is refused, and so is a request
+// that a page in a browser makes under another name of this machine.
+func TestRequestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	server := &upstream{answer: func(w http.ResponseWriter) {
+		http.Redirect(w, new(http.Request), "https://elsewhere.example/mcp", http.StatusTemporaryRedirect)
+	}}
+	_, address := newTestHTTP(t, &fakeService{decide: allowAll}, server)
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for name, test := range map[string]struct {
+		body   string
+		change func(*http.Request)
+		status int
+	}{
+		"another host":       {ping, func(r *http.Request) { r.Host = "attacker.example" }, http.StatusForbidden},
+		"another path":       {ping, func(r *http.Request) { r.URL.Path = "/other" }, http.StatusNotFound},
+		"another method":     {ping, func(r *http.Request) { r.Method = http.MethodPut }, http.StatusMethodNotAllowed},
+		"a form":             {ping, header("Content-Type", "text/plain"), http.StatusUnsupportedMediaType},
+		"compressed":         {ping, header("Content-Encoding", "gzip"), http.StatusUnsupportedMediaType},
+		"too long":           {strings.Repeat(" ", maxBody+1), nil, http.StatusRequestEntityTooLarge},
+		"a batch":            {"[" + ping + "]", nil, http.StatusBadRequest},
+		"no JSON":            {"ping", nil, http.StatusBadRequest},
+		"a call in a header": {ping, header(headerMethod, "tools/call"), http.StatusBadRequest},
+		"a tool in a header": {aCall, header(headerName, "other"), http.StatusBadRequest},
+		"a redirect":         {ping, nil, http.StatusBadGateway},
+	} {
+		if got := post(t, address, test.body, test.change); got.status != test.status || got.header.Get("Location") != "" {
+			t.Errorf("%s is answered %+v", name, got)
+		}
+	}
+	if got := server.got(); !slices.Equal(got, []string{ping}) {
+		t.Errorf("the server got %q", got)
+	}
+}
+
+// A call does not reach a server to which it takes longer to connect than its permit is valid.
+func TestServerThatIsReachedTooLate(t *testing.T) {
+	t.Parallel()
+	server, service := &upstream{}, &fakeService{decide: allowAll}
+	g, address := newTestHTTP(t, service, server)
+	g.client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		time.Sleep(leaseTime + 100*time.Millisecond)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	if got := post(t, address, aCall, nil); !strings.Contains(got.text, "come too late") {
+		t.Errorf("the call is answered %s", got.text)
+	}
+	if got := server.got(); len(got) != 0 || service.asked != maxLateAnswers {
+		t.Errorf("the server got %q, and the service was asked %d times", got, service.asked)
+	}
+}
+
+// The answers of the server reach the client as they are, and their outcomes the service, whether they
+// come alone, in a stream, in a later stream or not at all.
+func TestAnswersOverHTTP(t *testing.T) {
+	t.Parallel()
+	write := func(kind string, status int, text string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			fmt.Fprint(w, text)
+		}
+	}
+	for name, test := range map[string]struct {
+		answer   func(http.ResponseWriter)
+		says     string
+		outcomes []string
+	}{
+		"alone":              {write("application/json", 200, `{"jsonrpc":"2.0","id":1,"result":{"big":12345678901234567890}}`), `{"jsonrpc":"2.0","id":1,"result":{"big":12345678901234567890}}`, []string{"succeeded"}},
+		"an error":           {write("application/json", 200, `{"id":1,"error":{"code":-1}}`), `"code":-1`, []string{"failed"}},
+		"in a stream":        {write("text/event-stream; charset=utf-8", 200, "id: 1\r\ndata: {\"method\":\"x\"}\r\n\r\ndata: {\"id\":1,\ndata: \"result\":{\"isError\":true}}\n\n"), `"isError":true`, []string{"failed"}},
+		"a stream that ends": {write("text/event-stream", 200, "data: {\"method\":\"x\"}\n\n"), "data", []string{"unknown"}},
+		"no message":         {write("text/plain", 500, "broken"), "broken", []string{"failed"}},
+		"later":              {write("application/json", 202, ""), "", nil},
+		"lost":               {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "it may have been carried out", []string{"unknown"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := &fakeService{decide: allowAll}
+			g, address := newTestHTTP(t, service, &upstream{answer: test.answer})
+			if got := post(t, address, aCall, nil); !strings.Contains(got.text, test.says) {
+				t.Errorf("the call is answered %s", got.text)
+			}
+			if test.outcomes == nil { // the answer is in another stream
+				g.sessionOf(new(http.Request)).observe([]byte(`{"id":1,"result":{}}`))
+				test.outcomes = []string{"succeeded"}
+			}
+			g.endAll(t.Context())
+			if !slices.Equal(service.outcomes, test.outcomes) || len(service.complete) != 1 {
+				t.Errorf("the outcomes are %v, and completed are %v", service.outcomes, service.complete)
+			}
+		})
+	}
+}
+
+// While a call waits for a person, the client gets a stream of events. The server's answer is its last.
+func TestWaitOverHTTP(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"a message": func(w http.ResponseWriter) { fmt.Fprint(w, "{\n\"id\":1,\"result\":{}}") },
+		"a stream": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "data: {\"id\":1,\"result\":{}}\n\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := &fakeService{decide: func(n int, _ string) (map[string]any, time.Duration) {
+				if n == 1 {
+					return map[string]any{"policy_decision": "require_approval", "approval_id": "approval-1"}, 0
+				}
+				return allow(1), 0
+			}}
+			_, address := newTestHTTP(t, service, &upstream{answer: answer})
+			got := post(t, address, aCall, nil)
+			events := strings.Split(strings.TrimSuffix(got.text, "\n\n"), "\n\n")
+			if got.header.Get("Content-Type") != "text/event-stream" || len(events) != 2 || !strings.Contains(events[0], "notifications/progress") || !strings.HasSuffix(events[1], `data: {"id":1,"result":{}}`) {
+				t.Errorf("the call is answered %q", got.text)
+			}
+		})
+	}
+}
+
+// Sessions that were not used for a while end, and those that the server names have their own chains.
+func TestSessionsOverHTTP(t *testing.T) {
+	t.Parallel()
+	server := &upstream{answer: func(w http.ResponseWriter) {
+		w.Header().Set(headerSession, "named")
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":{"serverInfo":{"name":"tools"}}}`)
+	}}
+	service := &fakeService{decide: allowAll}
+	g, address := newTestHTTP(t, service, server)
+	post(t, address, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientInfo":{"name":"desk"}}}`, nil)
+	named := func(r *http.Request) { r.Header.Set(headerSession, "named") }
+	post(t, address, aCall, named)
+	post(t, address, aCall, nil)
+	if len(service.opened) != 2 || service.opened[0]["name"] != "tools" || service.opened[0]["metadata"].(map[string]any)["mcp_client"] != "desk" {
+		t.Errorf("the chains are %v", service.opened)
+	}
+	g.endUnused(t.Context(), time.Now().Add(-time.Minute))
+	if len(service.complete) != 0 {
+		t.Errorf("completed are %v", service.complete)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named(request)
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	g.endUnused(t.Context(), time.Now().Add(time.Minute))
+	servicetest.Eventually(t, "both chains are completed", func() bool {
+		service.mu.Lock()
+		defer service.mu.Unlock()
+		slices.Sort(service.complete)
+		return slices.Equal(service.complete, []string{"chain-1", "chain-2"})
+	})
+}
