@@ -20,7 +20,7 @@ import (
 
 // Remote is the flags of every command that uses the API: which server, and which key.
 type Remote struct {
-	URL     string `name:"url" help:"URL of the server." default:"http://127.0.0.1:8080" env:"COUNTERSIGN_URL"`
+	URL     string `name:"url" help:"URL of the Countersign server." default:"http://127.0.0.1:8080" env:"COUNTERSIGN_URL"`
 	KeyFile string `help:"File that holds the API key; the default is the variable COUNTERSIGN_API_KEY." type:"path" placeholder:"FILE"`
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -16,6 +17,12 @@ import (
 // rolloverShare is how much of a limit a chain uses before another one follows: what begins in it must
 // also end before the limit.
 const rolloverShare = 0.9
+
+// The limits at which a service pauses a chain if nobody has set others.
+const (
+	defaultMaxEvents  = 10_000
+	defaultMaxSeconds = 86_400
+)
 
 // chains are the chains of one session of a client: opened with its first call, followed by another
 // before the service would pause it, completed with the session. It is safe for concurrent use.
@@ -133,13 +140,14 @@ func (s *chains) start(ctx context.Context) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	seconds := answer.Limits.AutoPause.Seconds
+	// An older service does not say its limits.
+	events, seconds := cmp.Or(answer.Limits.AutoPause.Events, defaultMaxEvents), cmp.Or(answer.Limits.AutoPause.Seconds, defaultMaxSeconds)
 	if own := answer.Limits.Seconds; own != nil {
 		seconds = min(seconds, *own)
 	}
 	return &chain{
 		id: answer.ID, began: time.Now(), lasts: time.Duration(seconds * rolloverShare * float64(time.Second)),
-		most: max(1, int64(float64(answer.Limits.AutoPause.Events)*rolloverShare)),
+		most: max(1, int64(float64(events)*rolloverShare)),
 	}, nil
 }
 

@@ -23,7 +23,7 @@ type fakeService struct {
 	mu       sync.Mutex
 	decide   func(n int, tool string) (answer map[string]any, late time.Duration)
 	asked    int
-	most     int64 // events of a chain
+	most     int64 // events of a chain; negative if it does not say
 	opened   []map[string]any
 	outcomes []string
 	complete []string
@@ -49,10 +49,11 @@ func (f *fakeService) answer(r *http.Request, in map[string]any) (map[string]any
 	switch path := r.URL.Path; {
 	case path == "/v1/chains":
 		f.opened = append(f.opened, in)
-		return map[string]any{
-			"id":               fmt.Sprintf("chain-%d", len(f.opened)),
-			"effective_limits": map[string]any{"auto_pause": map[string]any{"max_events": f.most, "max_duration_seconds": 86400}},
-		}, 0
+		answer := map[string]any{"id": fmt.Sprintf("chain-%d", len(f.opened))}
+		if f.most > 0 {
+			answer["effective_limits"] = map[string]any{"auto_pause": map[string]any{"max_events": f.most, "max_duration_seconds": 86400}}
+		}
+		return answer, 0
 	case strings.HasSuffix(path, "/events"):
 		f.asked++
 		answer, late := f.decide(f.asked, in["action_name"].(string))
@@ -284,6 +285,19 @@ func TestChainsFollowEachOther(t *testing.T) {
 	slices.Sort(service.outcomes)
 	if want := []string{"failed", "succeeded", "succeeded", "succeeded", "succeeded", "unknown"}; !slices.Equal(service.outcomes, want) {
 		t.Errorf("the outcomes are %v", service.outcomes)
+	}
+}
+
+// A service that does not say its limits, such as one of an earlier version, has the usual ones.
+func TestChainsWithoutKnownLimits(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{most: -1, decide: func(int, string) (map[string]any, time.Duration) { return allow(1), 0 }}
+	s := newTestSession(t, service)
+	for id := range 3 {
+		s.send(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"pay"}}`, id))
+	}
+	if got := s.server.all(); len(got) != 3 || len(service.opened) != 1 {
+		t.Errorf("the server got %q, in %d chains", got, len(service.opened))
 	}
 }
 
