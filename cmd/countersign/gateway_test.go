@@ -86,7 +86,7 @@ var gatewayTransports = []string{"stdio", "http"}
 // startGateway starts a gateway for a service.
 //
 //countersign:host it runs the program that the test talks to
-func startGateway(t *testing.T, service *program, key, transport string) *testGateway {
+func startGateway(t *testing.T, service *program, key, transport string, flags ...string) *testGateway {
 	t.Helper()
 	folder := t.TempDir()
 	g := &testGateway{carried: filepath.Join(folder, "carried"), progress: make(chan string, 100), ended: make(chan int, 1)}
@@ -94,6 +94,7 @@ func startGateway(t *testing.T, service *program, key, transport string) *testGa
 	in, toGateway := io.Pipe()
 	fromGateway, out := io.Pipe()
 	args := []string{"gateway", "--url", service.address, "--key-file", filepath.Join(folder, "key"), "--agent", "clerk"}
+	args = append(args, flags...)
 	if transport == "stdio" {
 		args = append(args, "--", "env", toolServerVariable+"="+g.carried, os.Args[0])
 	} else {
@@ -373,5 +374,38 @@ func TestGatewayWithoutTheService(t *testing.T) {
 	}
 	if ran := g.ran(t); len(ran) != 0 {
 		t.Errorf("the server has carried out %v", ran)
+	}
+}
+
+// With a limit to waiting, a call that needs approval is answered while it is undecided. Repeating it
+// carries it out once it is approved, and only once.
+//
+//countersign:race
+func TestGatewayPostponesCalls(t *testing.T) {
+	t.Parallel()
+	s := migratedSQLite(t)
+	service := start(t, s.flags...)
+	admin := service.admin(t)
+	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)), "stdio", "--wait", "50ms")
+	for range 2 {
+		if text, failed := g.callTool(t, "pay", toolInput{Amount: 6200}); !failed || !strings.Contains(text, "a person must approve it first") {
+			t.Errorf("the call is answered %q", text)
+		}
+	}
+	id := pendingApproval(t, admin)
+	if text, failed := g.callTool(t, "pay", toolInput{Amount: 6300}); !failed || !strings.Contains(text, "a person must approve it first") {
+		t.Errorf("another call is answered %q", text)
+	}
+	admin.call(t, http.MethodPost, "/v1/approvals/"+id+"/approve", "", &struct{}{})
+	if text, failed := g.callTool(t, "pay", toolInput{Amount: 6200}); failed || text != "paid 6200" {
+		t.Errorf("the approved call is answered %q", text)
+	}
+	if text, failed := g.callTool(t, "pay", toolInput{Amount: 6200}); !failed || !strings.Contains(text, "a person must approve it first") {
+		t.Errorf("the same call once more is answered %q", text)
+	}
+	g.end(t)
+	chain, outcomes := recordedBy(t, admin)
+	if want := []string{"clerk pay succeeded", "clerk pay none", "clerk pay none"}; chain.Status != "completed" || !slices.Equal(outcomes, want) {
+		t.Errorf("recorded is %q in the chain %+v", outcomes, chain)
 	}
 }

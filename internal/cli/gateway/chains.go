@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -35,7 +36,9 @@ type chains struct {
 	mu      sync.Mutex
 	current *chain // nil until the first call
 	ended   bool
-	open    sync.WaitGroup // chains that are not completed yet
+	// postponed are the calls that wait for a person although their client was answered, by what they do.
+	postponed map[[sha256.Size]byte]postponedCall
+	open      sync.WaitGroup // chains that are not completed yet
 }
 
 // chain is one chain. Its counters are guarded by the mu of its chains.
@@ -64,6 +67,48 @@ func (c *chain) note(d *decision) {
 	if d.ChainID != "" {
 		c.id = d.ChainID
 	}
+}
+
+// postponedCall is a call that its client may repeat once it is approved.
+type postponedCall struct {
+	chain *chain
+	key   string // of its action
+}
+
+func fingerprint(act *action) [sha256.Size]byte {
+	return sha256.Sum256(append([]byte(act.Tool+"\x00"), act.Input...))
+}
+
+// postpone keeps a call for its repetition. The caller still has to leave the chain. postpone returns false
+// if there is no room.
+func (s *chains) postpone(c *chain, act *action) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	call := fingerprint(act)
+	if _, known := s.postponed[call]; known || len(s.postponed) >= maxOpenCalls || s.ended {
+		return false
+	}
+	if s.postponed == nil {
+		s.postponed = make(map[[sha256.Size]byte]postponedCall)
+	}
+	s.postponed[call] = postponedCall{c, act.Key}
+	c.calls++
+	return true
+}
+
+// resume takes up a call that was postponed: it gets the key of its action, which lets it begin once. It
+// returns the chain of the action, which the caller must leave, or nil if the call is another one.
+func (s *chains) resume(act *action) *chain {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	call := fingerprint(act)
+	found, known := s.postponed[call]
+	if !known || s.ended {
+		return nil
+	}
+	delete(s.postponed, call)
+	act.Key = found.key
+	return found.chain
 }
 
 // take returns the chain for a call, which the caller must leave.
@@ -225,8 +270,11 @@ func (s *chains) complete(ctx context.Context, c *chain) {
 func (s *chains) end(ctx context.Context) {
 	s.mu.Lock()
 	s.ended = true
-	c := s.current
+	c, postponed := s.current, s.postponed
 	s.mu.Unlock()
+	for _, call := range postponed { // completing the chain cancels their approvals
+		s.leave(ctx, call.chain)
+	}
 	if c != nil {
 		s.retire(ctx, c)
 	}

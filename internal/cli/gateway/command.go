@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,11 +20,12 @@ import (
 // Command is the gateway command.
 type Command struct {
 	cli.Remote
-	Agent    string   `help:"Name of the agent whose calls are recorded; the default is the name that the client gives." placeholder:"NAME"`
-	Name     string   `help:"Name of the chains; the default is the name that the server gives." placeholder:"NAME" env:"-"`
-	Upstream string   `help:"URL of an MCP server that is reached over streamable HTTP, instead of a command." placeholder:"URL" env:"-"`
-	Listen   string   `help:"Address for the clients of that server, on this machine; port 0 picks a free one." default:"127.0.0.1:8808" env:"-"`
-	Server   []string `arg:"" optional:"" help:"Command that starts the MCP server, after --." name:"command"`
+	Agent    string        `help:"Name of the agent whose calls are recorded; the default is the name that the client gives." placeholder:"NAME"`
+	Name     string        `help:"Name of the chains; the default is the name that the server gives." placeholder:"NAME" env:"-"`
+	Wait     time.Duration `help:"How long a call waits for a person before it is answered; the same call then takes up the wait. By default, as long as its client waits." placeholder:"DURATION" env:"-"`
+	Upstream string        `help:"URL of an MCP server that is reached over streamable HTTP, instead of a command." placeholder:"URL" env:"-"`
+	Listen   string        `help:"Address for the clients of that server, on this machine; port 0 picks a free one." default:"127.0.0.1:8808" env:"-"`
+	Server   []string      `arg:"" optional:"" help:"Command that starts the MCP server, after --." name:"command"`
 }
 
 // Help is shown below the flags.
@@ -47,6 +49,9 @@ func (c *Command) Run(p *cli.Process) error {
 	if (c.Upstream == "") == (len(c.Server) == 0) {
 		return cli.Usage(errors.New("name the command that starts the MCP server after --, or its URL with --upstream"))
 	}
+	if c.Wait < 0 {
+		return cli.Usage(errors.New("--wait must not be negative"))
+	}
 	notes := &lockedWriter{w: p.Err}
 	log := func(format string, args ...any) {
 		fmt.Fprintln(notes, "countersign:", cli.OneLine(fmt.Sprintf(format, args...)))
@@ -63,12 +68,12 @@ func (c *Command) Run(p *cli.Process) error {
 		return cli.Inconclusive(fmt.Errorf("the MCP server cannot be started: %w", err))
 	}
 	log("the tool calls of %s are decided by %s", filepath.Base(c.Server[0]), api.Base)
-	s := &lineSession{c.newSession(api, log), &lineWriter{w: p.Out}, &lineWriter{w: server.input}}
+	s := &lineSession{c.newSession(api, log, new(atomic.Int64)), &lineWriter{w: p.Out}, &lineWriter{w: server.input}}
 	return s.run(p.Ctx, p.In, server)
 }
 
-// newSession returns a session. Its reporting must be set.
-func (c *Command) newSession(api *cli.Client, log func(string, ...any)) *session {
+// newSession returns a session. Its reporting must be set. newest is shared by all sessions.
+func (c *Command) newSession(api *cli.Client, log func(string, ...any), newest *atomic.Int64) *session {
 	s := &session{log: log, slots: make(chan struct{}, maxOpenCalls), open: make(map[string]*openCall)}
 	agent := func() string {
 		client, _ := s.parties.names()
@@ -84,7 +89,7 @@ func (c *Command) newSession(api *cli.Client, log func(string, ...any)) *session
 		}
 		return firstOf(c.Name, server.Name, "mcp-server"), metadata
 	}
-	s.governor = &governor{api: api, agent: agent}
+	s.governor = &governor{api: api, agent: agent, patience: c.Wait, newest: newest}
 	s.chains = &chains{api: api, describe: describe, log: log}
 	return s
 }

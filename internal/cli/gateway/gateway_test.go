@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,7 +110,7 @@ func newTestSession(t *testing.T, service *fakeService) *testSession {
 	t.Cleanup(web.Close)
 	s := &testSession{}
 	command := &Command{Server: []string{"tools"}}
-	s.lineSession = &lineSession{command.newSession(cli.NewClient(web.URL, ledger.Secret{}), t.Logf), &lineWriter{w: &s.client}, &lineWriter{w: &s.server}}
+	s.lineSession = &lineSession{command.newSession(cli.NewClient(web.URL, ledger.Secret{}), t.Logf, new(atomic.Int64)), &lineWriter{w: &s.client}, &lineWriter{w: &s.server}}
 	s.reporting = t.Context()
 	return s
 }

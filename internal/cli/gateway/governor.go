@@ -37,11 +37,12 @@ const (
 
 // governor has calls decided by the service. It is safe for concurrent use.
 type governor struct {
-	api   *cli.Client
-	agent func() string
+	api      *cli.Client
+	agent    func() string
+	patience time.Duration // of a call that needs approval; 0 for that of its client
 	// newest is the highest number of an audit log entry that an answer has named. An allow that is
 	// older than a stop may arrive after it.
-	newest atomic.Int64
+	newest *atomic.Int64
 }
 
 // permit lets one call begin, for a second.
@@ -122,7 +123,10 @@ type action struct {
 // is called when a wait begins. The error says why the call was not begun.
 func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, waiting func(wait), begin func(*permit) bool) error {
 	act := &action{g.agent(), "tool_call", call.tool, call.arguments.Bytes(), uuid.NewString()}
-	chain, err := chains.take(ctx)
+	chain, err := chains.resume(act), error(nil)
+	if chain == nil {
+		chain, err = chains.take(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("the call of %q was not carried out: %w", call.tool, err)
 	}
@@ -161,7 +165,11 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 			if waiting != nil {
 				waiting(wait{call.tool, g.pageOf(answer)})
 			}
-			if err := g.await(ctx, answer.ApprovalID); err != nil {
+			err := g.await(ctx, answer.ApprovalID)
+			if errors.Is(err, errUndecided) && chains.postpone(chain, act) {
+				return fmt.Errorf("the call of %q was not carried out: a person must approve it first, at %s. Call it again with the same arguments, now to wait or later", call.tool, g.pageOf(answer))
+			}
+			if err != nil {
 				return fmt.Errorf("the call of %q was not carried out: %w", call.tool, err)
 			}
 			approved = time.Now()
@@ -202,11 +210,20 @@ func (g *governor) pageOf(d decision) string {
 	return fmt.Sprintf("%s/chains/%s?after=%d#events", g.api.Base, url.PathEscape(d.ChainID), d.Sequence-1)
 }
 
+var errUndecided = errors.New("nobody has decided in time")
+
 // await returns when an approval is no longer pending. It waits for the service while that cannot be
-// reached. If ctx ends first, the approval is cancelled: nobody is to decide it in vain.
+// reached. If ctx ends first, the approval is cancelled: nobody is to decide it in vain. If g.patience ends
+// first, the error is errUndecided.
 func (g *governor) await(ctx context.Context, id string) error {
 	path := "/v1/approvals/" + url.PathEscape(id)
 	backoff := firstBackoff
+	client := ctx
+	if g.patience > 0 {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeout(ctx, g.patience)
+		defer done()
+	}
 	for {
 		var approval struct {
 			Status string `json:"status"`
@@ -214,9 +231,11 @@ func (g *governor) await(ctx context.Context, id string) error {
 		begun := time.Now()
 		err := g.api.Call(ctx, http.MethodGet, fmt.Sprintf("%s?wait=%d", path, pollTime), nil, &approval)
 		switch {
-		case ctx.Err() != nil:
+		case client.Err() != nil:
 			g.cancel(ctx, path)
 			return errors.New("the client gave it up before anybody had decided")
+		case ctx.Err() != nil:
+			return errUndecided
 		case err != nil && !passing(err):
 			return err
 		case err != nil:

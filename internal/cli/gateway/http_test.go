@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func newTestHTTP(t *testing.T, service *fakeService, server http.Handler) (*http
 	}
 	command := &Command{}
 	g := newHTTPGateway(target, func() *session {
-		s := command.newSession(cli.NewClient(decisions.URL, ledger.Secret{}), t.Logf)
+		s := command.newSession(cli.NewClient(decisions.URL, ledger.Secret{}), t.Logf, new(atomic.Int64))
 		s.reporting = t.Context()
 		return s
 	}, t.Logf)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"countersign/internal/cli"
@@ -29,8 +30,9 @@ func (c *Command) serve(p *cli.Process, log func(string, ...any)) error {
 	}
 	reporting, stopReporting := context.WithCancel(context.WithoutCancel(p.Ctx))
 	defer stopReporting()
+	newest := new(atomic.Int64)
 	g := newHTTPGateway(upstream, func() *session {
-		s := c.newSession(api, log)
+		s := c.newSession(api, log, newest)
 		s.reporting = reporting
 		return s
 	}, log)
