@@ -155,10 +155,10 @@ def test_a_child_does_not_complete_a_chain_that_its_parent_has_left() -> None:
         with countersign.Chain("run", config=config) as chain:
             session = chain._session
             assert session is not None
-            session.completion = session._ending = {"outcome": "completed"}
+            session.completion = {"outcome": "completed"}
             assert in_child(lambda: str(session.transport.run(session.flush()))) == "None"
             assert [kept["status"] for kept in service.chains] == ["active"]
-            session.completion = session._ending = None
+            session.completion = None
 
 
 def test_a_denial_ends_a_run_in_the_child_whatever_other_threads_were_doing() -> None:

@@ -8,18 +8,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
 
 import countersign
 from conftest import configure
-from countersign import _buffer, _redact, governed, governed_run
+from countersign import _buffer, _redact, _steps, _transport, governed, governed_run
 from countersign.testing import FakeService, RecordedCall
+from countersign.testing._wire import Hold
 from forms import (
     RAN,
     _pay,
     pay,
+    pay_async,
     reports,
     start_over,
     stream,
@@ -343,6 +346,108 @@ def test_an_outage_does_not_delay_calls_more_and_more(
     assert countersign.flush()
     assert [chain["status"] for chain in fake.chains] == ["completed"]
     assert [event["outcome"] for event in fake.events] == ["succeeded"] * 3
+
+
+@pytest.mark.parametrize("reporter", ["the call's thread", "the background"])
+def test_a_chain_waits_for_the_outcomes_that_are_on_their_way(
+    reporter: str, fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may be reporting an outcome when the run ends. It is recorded before the chain
+    is completed, and not refused because the chain is sealed."""
+    receive = fake._receive
+    on_its_way, arrives = threading.Event(), threading.Event()
+
+    def hold(call: RecordedCall) -> Any:
+        if call.path.endswith("/complete"):
+            arrives.set()
+        elif call.path.endswith("/outcome") and threading.current_thread() is not main:
+            on_its_way.set()
+            arrives.wait(10)
+        return receive(call)
+
+    def let_arrive(*args: Any) -> Any:
+        arrives.set()
+        return wait(*args)
+
+    main = threading.main_thread()
+    monkeypatch.setattr(fake, "_receive", hold)
+    configure(fake)
+    calls: list[threading.Thread] = []
+    with governed_run():
+        if reporter == "the background":
+            items = stream(1)
+            next(items)
+            fake.go_offline()
+            items.close()  # type: ignore[attr-defined]
+            fake.come_back()
+        else:
+            calls.append(threading.Thread(target=pay, args=(1,)))
+            calls[0].start()
+        assert on_its_way.wait(10)
+        monkeypatch.setattr(_steps, "wait", let_arrive)
+    for call in calls:
+        call.join(10)
+    assert countersign.flush()
+    assert [event.get("outcome") for event in fake.events] == ["succeeded"]
+    assert [chain["status"] for chain in fake.chains] == ["completed"]
+
+
+def test_a_chain_does_not_wait_for_a_report_that_nobody_carries_on(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop was stopped in the middle of a report. A request has a deadline, and so has the
+    chain's wait for it."""
+    receive: Any = fake._receive
+    held: Future[None] = Future()
+
+    def hold(call: RecordedCall) -> Any:
+        if held.done() or not call.path.endswith("/outcome"):
+            return receive(call)
+        loop.call_soon(loop.stop)
+        return Hold(held, 60, lambda: receive(call))
+
+    monkeypatch.setattr(fake, "_receive", hold)
+    monkeypatch.setattr(_transport, "_AFTER_SILENCE", 0)
+    configure(fake, backend_timeout_seconds=0.05)
+    loop = asyncio.new_event_loop()
+    with governed_run():
+        call = loop.create_task(pay_async(1))
+        loop.run_forever()
+    assert [chain["status"] for chain in fake.chains] == ["completed"]
+    held.set_result(None)
+    assert loop.run_until_complete(call) == 1
+    loop.close()
+    assert countersign.flush()
+
+
+def test_the_outcome_of_a_call_that_outlasts_its_run_comes_before_the_chains_end(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service cannot be reached when the run ends, nor when a call ends after it. Once it can
+    be, the outcome is reported first; it is unknown if the background took it before its end."""
+    receive = fake._receive
+    asked, decided = threading.Event(), threading.Event()
+
+    def hold(call: RecordedCall) -> Any:
+        answer = receive(call)
+        if call.path.endswith("/events"):
+            asked.set()
+            decided.wait(10)
+        return answer
+
+    monkeypatch.setattr(fake, "_receive", hold)
+    configure(fake)
+    with governed_run():
+        call = threading.Thread(target=pay, args=(1,))
+        call.start()
+        assert asked.wait(10)
+        fake.go_offline()
+    decided.set()
+    call.join(10)
+    fake.come_back()
+    assert countersign.flush()
+    assert [event.get("outcome") in ("succeeded", "unknown") for event in fake.events] == [True]
+    assert [chain["status"] for chain in fake.chains] == ["completed"]
 
 
 def test_a_function_that_returns_a_coroutine_is_reported_when_that_ends(fake: FakeService) -> None:

@@ -104,9 +104,10 @@ class Delivery:
         """Whether something must be delivered before the next action can be decided."""
         return not self.chain or len(self.outbox) > 0
 
-    def flush(self, patience: float | None = None) -> Steps[None]:
-        """Deliver the queue, in order. One caller at a time does; others wait for it, at most
-        ``patience`` seconds. Then they raise ``Unreachable``."""
+    def deliver(self, patience: float | None = None, *, complete: bool = False) -> Steps[None]:
+        """Deliver the queue, in order, and then complete the chain if ``complete`` is set. One
+        caller at a time does; others wait for it, at most ``patience`` seconds. Then they raise
+        ``Unreachable``."""
         while True:
             with self._lock:
                 if self._flushing is None:
@@ -117,6 +118,8 @@ class Delivery:
                 raise Unreachable("another delivery is still in progress", sent=False)
         try:
             yield from self._deliver()
+            if complete and self.completion is not None and self.receipt is None:
+                yield from self._complete(self.completion)
         finally:
             with self._lock:
                 ours, self._flushing = self._flushing, None
@@ -139,8 +142,6 @@ class Delivery:
                 raise
             finally:
                 self.outbox.end(delivered=delivered, sent=sent)
-        if self.completion is not None and self.receipt is None:
-            yield from self._complete(self.completion)
 
     def _send(self, batch: list[tuple[str, bytes]]) -> Steps[None]:
         body = b'{"events":[' + b",".join(event for _, event in batch) + b"]}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +25,7 @@ from countersign._config import ChainConfig
 from countersign._decision import DecisionSource, PolicyDecision, allowed_locally
 from countersign._delivery import Delivery
 from countersign._enforce import denial_of
-from countersign._steps import Steps
+from countersign._steps import Steps, Until
 from countersign._transport import DEFAULT_FAIL_MODES
 from countersign._words import fold_name
 from countersign.exceptions import (
@@ -57,17 +59,18 @@ class Session(Delivery):
         self.unreported: dict[int, PolicyDecision] = {}
         """Decisions on governed calls whose outcome was not reported yet, by their ``id()``."""
         self._deferred: deque[tuple[PolicyDecision, str, str | None]] = deque(maxlen=_MAX_DEFERRED)
-        self._ending: dict[str, Any] | None = None
-        """The completion of a chain that was left before all outcomes could be reported."""
+        self._reports: dict[Future[None], float] = {}
+        """The reports that are under way, and the monotonic seconds until which each may be."""
         self.latches: list[Callable[[Exception], object]] = []
         """Called with every error that prevents an action."""
 
     def reset_after_fork(self) -> None:
         """Leave the calls that are under way, and the chain's end, to the parent."""
         super().reset_after_fork()
-        self.completion = self._ending = None
+        self.completion = None
         self.unreported.clear()
         self._deferred.clear()
+        self._reports.clear()
 
     def latch(self, error: Exception) -> None:
         """Pass an error to the latches."""
@@ -97,7 +100,7 @@ class Session(Delivery):
         try:
             if completion is not None:
                 consequence = "the chain is completed later"
-                self._ending = completion
+                self.completion = completion
             yield from self.flush()
         except Unreachable as fault:
             self.transport.sender.submit(self)
@@ -118,15 +121,30 @@ class Session(Delivery):
     def flush(self, patience: float | None = None) -> Steps[None]:
         """Deliver the queue, report the outcomes that were deferred, and complete the chain if it
         was left."""
-        completion = self._ending
-        if completion is not None:
-            self._defer_unfinished()
-        if self._deferred:
-            yield from super().flush(patience)
-            yield from self._report_deferred()
-        if completion is not None:
-            self.completion, self._ending = completion, None
-        yield from super().flush(patience)
+        is_left = self.completion is not None
+        while True:
+            if is_left:
+                self._defer_unfinished()
+            if self._deferred:
+                yield from self.deliver(patience)
+                yield from self._report_deferred(patience)
+            # What others report now would be refused once the chain is sealed.
+            if not is_left or not (yield from self._await_report(patience)):
+                break
+        yield from self.deliver(patience, complete=is_left)
+
+    def _await_report(self, patience: float | None) -> Steps[bool]:
+        """Wait for a report that is under way. Returns False if there is none. One that takes too
+        long is not waited for: its event loop was stopped, or is blocked by this thread."""
+        now = self.transport.clock.monotonic()
+        left = {theirs: end - now for theirs, end in tuple(self._reports.items()) if end > now}
+        if not left:
+            return False
+        theirs, seconds = left.popitem()
+        is_done = yield Until(theirs, seconds if patience is None else min(seconds, patience))
+        if not is_done and patience is not None:
+            raise Unreachable("another report is still in progress", sent=False)
+        return True
 
     def undelivered(self) -> int:
         return super().undelivered() + len(self._deferred)
@@ -254,7 +272,11 @@ class Session(Delivery):
             return False
 
     def _send_outcome(
-        self, decision: PolicyDecision, outcome: str, detail: str | None
+        self,
+        decision: PolicyDecision,
+        outcome: str,
+        detail: str | None,
+        patience: float | None = None,
     ) -> Steps[bool]:
         """Report an outcome. Returns False if it can never be recorded, because the service does
         not know the action or has sealed its chain."""
@@ -262,7 +284,7 @@ class Session(Delivery):
         if detail is not None:
             body["detail"] = self.config._sanitizer.prose(str(detail))[:2000]
         if decision.event_id is None:
-            yield from super().flush()
+            yield from self.deliver(patience)
         if decision.event_id:
             chain, event_id = decision.chain_id, decision.event_id
         elif known := self.events.get(decision.idempotency_key or ""):
@@ -290,8 +312,9 @@ class Session(Delivery):
         """Report the outcome of a governed call, and those that were deferred. Never raises, unless
         it is interrupted. What could not be reported is reported later. A call that was reported
         already, or is one of the parent of a forked child, is left as it is."""
-        if self.unreported.pop(id(decision), None) is not None:
-            self._deferred.appendleft((decision, outcome, detail))  # first: its caller waits
+        with self._reporting():  # the chain must not end between the two steps
+            if self.unreported.pop(id(decision), None) is not None:
+                self._deferred.appendleft((decision, outcome, detail))  # first: its caller waits
         yield from self.report_deferred()
 
     def report_deferred(self) -> Steps[None]:
@@ -303,25 +326,41 @@ class Session(Delivery):
             self._warn("outcomes are reported later", fault)
             self.transport.sender.submit(self)
 
-    def _report_deferred(self) -> Steps[None]:
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Hold off the chain's end for the length of the block."""
+        ours: Future[None] = Future()
+        try:
+            # A report may have to deliver its action first.
+            self._reports[ours] = self.transport.clock.monotonic() + 2 * self.transport.timeout
+            yield
+        finally:
+            self._reports.pop(ours, None)
+            ours.set_result(None)
+
+    def _report_deferred(self, patience: float | None = None) -> Steps[None]:
         """Report the outcomes that were deferred, until an error that may pass is raised."""
-        while True:
-            try:
-                deferred = self._deferred.popleft()
-            except IndexError:
-                return
-            try:
-                yield from self._send_outcome(*deferred)
-            except Exception as fault:
-                if isinstance(fault, Unreachable) or (
-                    isinstance(fault, APIError) and is_retryable(fault)
-                ):
-                    self._deferred.appendleft(deferred)
-                    raise
-                logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
-            except BaseException:
+        while self._deferred:
+            with self._reporting():
+                yield from self._report_next(patience)
+
+    def _report_next(self, patience: float | None) -> Steps[None]:
+        try:
+            deferred = self._deferred.popleft()
+        except IndexError:
+            return  # another caller took it
+        try:
+            yield from self._send_outcome(*deferred, patience)
+        except Exception as fault:
+            if isinstance(fault, Unreachable) or (
+                isinstance(fault, APIError) and is_retryable(fault)
+            ):
                 self._deferred.appendleft(deferred)
                 raise
+            logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
+        except BaseException:
+            self._deferred.appendleft(deferred)
+            raise
 
     def _defer_unfinished(self) -> None:
         """Defer the reports of the calls that the chain's end overtakes, such as a generator that
