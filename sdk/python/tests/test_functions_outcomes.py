@@ -17,7 +17,7 @@ import countersign
 from conftest import configure
 from countersign import _buffer, _redact, _steps, _transport, governed, governed_run
 from countersign.testing import FakeService, RecordedCall
-from countersign.testing._wire import Hold
+from countersign.testing._wire import Answer, Hold
 from forms import (
     RAN,
     _pay,
@@ -448,6 +448,30 @@ def test_the_outcome_of_a_call_that_outlasts_its_run_comes_before_the_chains_end
     assert countersign.flush()
     assert [event.get("outcome") in ("succeeded", "unknown") for event in fake.events] == [True]
     assert [chain["status"] for chain in fake.chains] == ["completed"]
+
+
+def test_an_action_does_not_wait_for_the_outcomes_of_others(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage the service answers again, but refuses outcomes for a while. The next action
+    is decided all the same, and no outcome is lost."""
+    receive, refusing = fake._receive, threading.Event()
+
+    def refuse(call: RecordedCall) -> Any:
+        if refusing.is_set() and call.path.endswith("/outcome"):
+            return Answer(429, {"code": "rate_limited", "detail": "later"})
+        return receive(call)
+
+    monkeypatch.setattr(fake, "_receive", refuse)
+    configure(fake, fail_modes={"default": "allow"})
+    with governed_run():
+        fake.go_offline()
+        assert pay(1) == 1
+        refusing.set()
+        fake.come_back()
+        assert pay(2) == 2
+        refusing.clear()
+    assert [event.get("outcome") for event in fake.events] == ["succeeded"] * 2
 
 
 def test_a_function_that_returns_a_coroutine_is_reported_when_that_ends(fake: FakeService) -> None:

@@ -166,7 +166,7 @@ class Session(Delivery):
         self.check()
         try:
             if self.has_undelivered():
-                yield from self.flush()
+                yield from self.deliver()
                 self.check()
             return (yield from self._ask(action))
         except Unreachable as fault:
