@@ -474,6 +474,40 @@ def test_an_action_does_not_wait_for_the_outcomes_of_others(
     assert [event.get("outcome") for event in fake.events] == ["succeeded"] * 2
 
 
+def test_a_call_after_an_outage_does_not_report_all_that_waits(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each outcome is a request. After a long outage there are many, and the first call would be
+    held up by all of them. They are left to the background, and reported before the chain ends."""
+    receive = fake._receive
+    reported: list[RecordedCall] = []
+
+    def count(call: RecordedCall) -> Any:
+        if is_back.is_set() and call.path.endswith("/outcome"):
+            if threading.current_thread() is threading.main_thread():
+                reported.append(call)
+            else:
+                ended.wait(10)
+        return receive(call)
+
+    is_back, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr(fake, "_receive", count)
+    configure(fake)
+    with governed_run():
+        items = [stream(amount) for amount in range(100)]
+        for item in items:
+            next(item)
+        fake.go_offline()
+        for item in items:
+            item.close()  # type: ignore[attr-defined]
+        is_back.set()
+        fake.come_back()
+        assert pay(1) == 1
+        assert 1 <= len(reported) <= 10
+        ended.set()
+    assert [event.get("outcome") for event in fake.events] == ["succeeded"] * 101
+
+
 def test_a_function_that_returns_a_coroutine_is_reported_when_that_ends(fake: FakeService) -> None:
     configure(fake)
 

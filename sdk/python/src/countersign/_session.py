@@ -42,6 +42,7 @@ logger = logging.getLogger("countersign")
 _SAFE = frozenset(("safe",))
 _DEFAULT = frozenset(("default",))
 _MAX_DEFERRED = 10_000  # outcomes; the oldest are dropped
+_MAX_AT_ONCE = 10  # outcomes that the end of a call reports; the background reports the others
 
 
 class Session(Delivery):
@@ -321,9 +322,13 @@ class Session(Delivery):
         """Report the outcomes that were deferred, now or in the background. Never raises, unless it
         is interrupted."""
         try:
-            yield from self._report_deferred()
+            for _ in range(_MAX_AT_ONCE):
+                if not self._deferred:
+                    return
+                yield from self._report_next()
         except (Unreachable, APIError) as fault:
             self._warn("outcomes are reported later", fault)
+        if self._deferred:
             self.transport.sender.submit(self)
 
     @contextmanager
@@ -341,26 +346,28 @@ class Session(Delivery):
     def _report_deferred(self, patience: float | None = None) -> Steps[None]:
         """Report the outcomes that were deferred, until an error that may pass is raised."""
         while self._deferred:
-            with self._reporting():
-                yield from self._report_next(patience)
+            yield from self._report_next(patience)
 
-    def _report_next(self, patience: float | None) -> Steps[None]:
-        try:
-            deferred = self._deferred.popleft()
-        except IndexError:
-            return  # another caller took it
-        try:
-            yield from self._send_outcome(*deferred, patience)
-        except Exception as fault:
-            if isinstance(fault, Unreachable) or (
-                isinstance(fault, APIError) and is_retryable(fault)
-            ):
+    def _report_next(self, patience: float | None = None) -> Steps[None]:
+        """Report the next outcome that was deferred, if there is one."""
+        with self._reporting():
+            try:
+                deferred = self._deferred.popleft()
+            except IndexError:
+                return
+            try:
+                yield from self._send_outcome(*deferred, patience)
+            except Exception as fault:
+                if isinstance(fault, Unreachable) or (
+                    isinstance(fault, APIError) and is_retryable(fault)
+                ):
+                    self._deferred.appendleft(deferred)
+                    raise
+                text = "countersign: the outcome of an action was not recorded: %s"
+                logger.warning(text, fault)
+            except BaseException:
                 self._deferred.appendleft(deferred)
                 raise
-            logger.warning("countersign: the outcome of an action was not recorded: %s", fault)
-        except BaseException:
-            self._deferred.appendleft(deferred)
-            raise
 
     def _defer_unfinished(self) -> None:
         """Defer the reports of the calls that the chain's end overtakes, such as a generator that
