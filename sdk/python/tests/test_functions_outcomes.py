@@ -508,6 +508,34 @@ def test_a_call_after_an_outage_does_not_report_all_that_waits(
     assert [event.get("outcome") for event in fake.events] == ["succeeded"] * 101
 
 
+def test_the_log_says_why_outcomes_are_reported_later(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service that answers with an error can be reached. An outage later in the chain is logged
+    too, because it decides about actions."""
+    receive, refusing = fake._receive, threading.Event()
+
+    def refuse(call: RecordedCall) -> Any:
+        if refusing.is_set() and call.path.endswith("/outcome"):
+            return Answer(429, {"code": "rate_limited", "detail": "too many requests"})
+        return receive(call)
+
+    monkeypatch.setattr(fake, "_receive", refuse)
+    configure(fake, fail_modes={"default": "allow"})
+    refusing.set()
+    with governed_run():
+        assert [pay(1), pay(1)] == [1, 1]
+        told = [record.getMessage() for record in caplog.records]
+        fake.go_offline()
+        assert [pay(2), pay(2)] == [2, 2]
+        refusing.clear()
+        fake.come_back()
+    later = "countersign: outcomes are reported later"
+    assert told == [f"{later}: the service answered 429: too many requests"]
+    outages = [r.getMessage() for r in caplog.records if "is unreachable" in r.getMessage()]
+    assert [text.rpartition(": ")[2] for text in outages] == ["the fail modes decide"]
+
+
 def test_a_function_that_returns_a_coroutine_is_reported_when_that_ends(fake: FakeService) -> None:
     configure(fake)
 

@@ -52,6 +52,7 @@ class Session(Delivery):
         super().__init__(config, opening)
         self._began = self.transport.clock.monotonic()
         self._warned = False  # whether the log says that the service is unreachable
+        self._warned_of_refusal = False  # whether it says that an outcome was refused for now
         self.pending_approvals: dict[str, str] = {}
         """Approval ids by the idempotency keys of the steps that wait for them, or waited until
         they were interrupted."""
@@ -326,8 +327,12 @@ class Session(Delivery):
                 if not self._deferred:
                     return
                 yield from self._report_next()
-        except (Unreachable, APIError) as fault:
+        except Unreachable as fault:
             self._warn("outcomes are reported later", fault)
+        except APIError as fault:
+            if not self._warned_of_refusal:
+                self._warned_of_refusal = True
+                logger.warning("countersign: outcomes are reported later: %s", fault)
         if self._deferred:
             self.transport.sender.submit(self)
 
@@ -435,7 +440,7 @@ class Session(Delivery):
             f"the service is unreachable ({fault}) and the fail mode is deny: {consequence}"
         )
 
-    def _warn(self, consequence: str, fault: Exception) -> None:
+    def _warn(self, consequence: str, fault: Unreachable) -> None:
         """Log an outage, once for each chain."""
         if not self._warned:
             self._warned = True
