@@ -139,3 +139,35 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(
         ended.set()
     assert raised.value.slow
     assert not raised.value.sent
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("host", ["two..dots", f"{'a' * 64}.test"])
+def test_a_name_that_no_host_can_have_is_unreachable(
+    host: str, sync: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The resolver refuses it with an error of its own. That is known at once, and is not taken for
+    a resolver that does not answer."""
+    monkeypatch.setenv("no_proxy", "*")
+    clients = Clients(f"http://{host}", SecretStr("key"), "0", None)
+    send = Send("GET", "/", 5.0)
+    with pytest.raises(Unreachable, match="ConnectError") as raised:
+        clients.send(send) if sync else asyncio.run(clients.send_async(send))
+    assert not raised.value.slow
+    assert not raised.value.sent
+
+
+def test_an_error_of_the_look_up_is_raised_where_it_is_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program may have replaced the resolver by one with errors of its own. They are not lost on
+    the thread of the look-up."""
+
+    def resolve(*args: Any, **kwargs: Any) -> list[Any]:
+        raise LookupError("no such zone")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setenv("no_proxy", "*")
+    clients = Clients("http://replaced.test", SecretStr("key"), "0", None)
+    with pytest.raises(LookupError, match="no such zone"):
+        clients.send(Send("GET", "/", 5.0))

@@ -128,8 +128,10 @@ def _addresses_of(host: str, port: int, timeout: float | None) -> list[str]:
     def look_up() -> None:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for what cannot be a host's name
             answer.set_exception(httpx.ConnectError(str(error)))
+        except BaseException as error:
+            answer.set_exception(error)
         else:
             answer.set_result(list(dict.fromkeys(str(address[0]) for *_, address in found)))
 
