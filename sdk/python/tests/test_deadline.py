@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 import sys
 import threading
 from contextlib import ExitStack
@@ -171,3 +172,20 @@ def test_an_error_of_the_look_up_is_raised_where_it_is_awaited(
     clients = Clients("http://replaced.test", SecretStr("key"), "0", None)
     with pytest.raises(LookupError, match="no such zone"):
         clients.send(Send("GET", "/", 5.0))
+
+
+def test_a_look_up_when_the_interpreter_ends_does_not_hold_it_up() -> None:
+    """A thread cannot be started any more, and would be waited for without an end."""
+    program = """
+from countersign._deadline import Deadline, _addresses_of
+
+class Late:
+    def __del__(self, write=print, look_up=_addresses_of, timeout=Deadline(10)):
+        write(look_up("127.0.0.1", 9, timeout))
+
+Late()  # loads what a look-up needs
+left = Late()
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert (done.stdout, done.stderr) == ("['127.0.0.1']\n" * 2, "")

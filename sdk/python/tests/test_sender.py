@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -148,3 +150,29 @@ def test_a_long_chain_still_reports_outcomes(
             decision = countersign.PolicyDecision("allow", idempotency_key=key)
             assert chain.record_outcome_sync(decision, "succeeded")
         assert len(chain._session.events) == 2
+
+
+@pytest.mark.parametrize("thread", ["none", "stopped"])
+def test_work_that_comes_when_the_interpreter_ends_does_not_hold_it_up(thread: str) -> None:
+    """A governed generator may be closed as late as that. Threads cannot be started any more, and
+    one that was stopped there keeps what it has locked."""
+    program = f"""
+import threading
+from countersign._sender import Sender
+
+sender = Sender(print)
+
+class Late:
+    def __del__(self, write=print, sender=sender):
+        sender.submit(self)
+        write("submitted")
+
+if {thread!r} == "stopped":
+    stopped = threading.Thread(target=sender._changed.acquire)
+    stopped.start()
+    stopped.join()
+left = Late()
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert (done.stdout, done.stderr) == ("submitted\n", "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import sys
 import threading
 import time
 from concurrent import futures
@@ -136,8 +137,11 @@ def _addresses_of(host: str, port: int, timeout: float | None) -> list[str]:
             answer.set_result(list(dict.fromkeys(str(address[0]) for *_, address in found)))
 
     try:
-        threading.Thread(target=look_up, name="countersign-resolver", daemon=True).start()
-    except RuntimeError:  # there are too many threads, or the interpreter is ending
+        if sys.is_finalizing():
+            look_up()  # before Python 3.12 a thread that is started now never begins
+        else:
+            threading.Thread(target=look_up, name="countersign-resolver", daemon=True).start()
+    except RuntimeError:  # there are too many threads
         look_up()
     try:
         return answer.result(_left(timeout, httpx.ConnectTimeout))

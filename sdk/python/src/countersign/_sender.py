@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -61,6 +62,8 @@ class Sender:
         """Schedule the work. Does nothing if it is already scheduled."""
         if work in self._due and self._thread is not None:
             return
+        if sys.is_finalizing():
+            return  # the thread was stopped wherever it was, perhaps with the condition
         with self._changed:
             self._due.setdefault(work, time.monotonic() + delay)
             if self._thread is None and not self._closing:
