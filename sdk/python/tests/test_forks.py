@@ -216,6 +216,26 @@ def test_a_child_that_exits_leaves_the_sessions_of_an_mcp_server_to_its_parent()
         assert [event["outcome"] for event in service.events] == ["unknown"]
 
 
+@pytest.mark.parametrize("busy", ["nothing", "taking a chain", "opening a chain"])
+def test_a_child_can_use_the_session_of_an_mcp_server_whatever_other_threads_were_doing(
+    busy: str,
+) -> None:
+    """Another thread of the parent may be at its lock, or open the session's chain, at the fork."""
+
+    async def call() -> str:
+        async with session.held() as part:
+            return (await part.chain.record_agent_action(*SAFE)).policy_decision
+
+    with FakeService() as service, ExitStack() as held:
+        countersign.init(**service.serve(), enable_local_fast_path=False)
+        session = _mcp_chains.SessionChain("session", None, {}, lambda chain: None)
+        if busy == "taking a chain":
+            held.enter_context(session._lock)
+        elif busy == "opening a chain":
+            session._opening = Future()
+        assert in_child(lambda: asyncio.run(call())) == "allow"
+
+
 def test_a_chain_that_is_entered_in_the_child_is_the_childs(server: Server) -> None:
     """A worker may enter a chain that was made before it was forked: governed calls are recorded
     in it, and leaving completes it."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from office import Office
 from waits import threads_of_waiting_runs
 
 import countersign
+from countersign.adapters import _mcp_chains
 from countersign.adapters.mcp import MCPAdapter
 
 HERE = Path(__file__).parent
@@ -386,3 +389,31 @@ def test_waiting_runs_hold_no_threads(office: Office) -> None:
     """Async runs that wait for people wait on their event loop."""
     runs, threads = threads_of_waiting_runs(office, prepare)
     assert threads < runs / 4
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_a_forked_worker_serves_calls_in_a_chain_of_its_own(office: Office, busy: bool) -> None:
+    """The calls that have no session share a chain in each process, which completes it when it
+    ends. Another thread of the parent may be looking one up at the fork."""
+    name = f"forked {busy}"
+    adapter = MCPAdapter(chain_name=name, agent_name="helper")
+
+    async def call() -> Any:
+        return await adapter.handle_tool_call("look_up", {}, lambda _: "found")
+
+    assert asyncio.run(call()) == "found"
+    with adapter._lock if busy else nullcontext():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            try:
+                if asyncio.run(call()) == "found":
+                    _mcp_chains._close_all()
+            finally:
+                os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sorted(c["status"] for c in office.chains(name)) == ["active", "completed"]
+    asyncio.run(adapter.aclose())
+    assert [c["status"] for c in office.chains(name)] == ["completed"] * 2
+    assert [c["total_actions"] for c in office.chains(name)] == [1, 1]

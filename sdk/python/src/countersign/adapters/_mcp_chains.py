@@ -19,7 +19,7 @@ import anyio
 from countersign._chain import Chain
 from countersign._client import transport_of
 from countersign._decision import PolicyDecision
-from countersign._fork import in_child
+from countersign._fork import in_child, reset_in_child
 from countersign._steps import until
 from countersign.adapters._outcomes import Ending, Outcomes
 from countersign.adapters._threads import blocking
@@ -98,6 +98,13 @@ class SessionChain(ChainSource):
         self._opening: Future[None] | None = None
         self._parts: set[OpenChain] = set()
         self._ended = False
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock, which another thread of the parent may have held, and do not wait for
+        the chain that it opened."""
+        self._lock = threading.Lock()
+        self._opening = None
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[OpenChain]:

@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 from countersign._action import new_key
 from countersign._chain import Chain
 from countersign._enforce import arguments_changed
+from countersign._fork import reset_in_child
 from countersign._scope import entered
 from countersign._waiting import notify_of_waits
 from countersign.adapters._content import Content
@@ -106,6 +107,13 @@ class MCPAdapter:
         self._lock = threading.Lock()  # guards what follows
         self._shared: SessionChain | None = None
         self._sessions: WeakKeyDictionary[SessionLifetime, SessionChain] = WeakKeyDictionary()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock, which another thread of the parent may have held, and leave the chain
+        of the calls that have no session to the parent."""
+        self._lock = threading.Lock()
+        self._shared = None
 
     async def __aenter__(self) -> Self:
         return self
