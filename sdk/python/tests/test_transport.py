@@ -16,6 +16,7 @@ import countersign
 from clocks import stop_time
 from countersign import ChainConfig, _clients, _transport
 from countersign._client import transport_of
+from countersign._secret import SecretStr
 from countersign._steps import Pause, Reply, Send, Steps
 from countersign.testing import FakeService, example_api_key
 
@@ -381,3 +382,18 @@ def test_no_proxy_names_a_host_with_or_without_its_port(
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", exempt)
     assert (_clients._proxy_for("http://service.invalid:8080") is not None) == used
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_a_socks_proxy_that_speaks_something_else_is_unreachable(sync: bool) -> None:
+    """httpx does not translate the errors of the package that speaks SOCKS. Nothing was sent."""
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise type("ProtocolError", (Exception,), {"__module__": "socksio.exceptions"})("malformed")
+
+    clients = _clients.Clients("http://a.test", SecretStr("key"), "0", httpx.MockTransport(refuse))
+    send = Send("GET", "/", 1.0)
+    with pytest.raises(_clients.Unreachable, match="ProtocolError") as raised:
+        clients.send(send) if sync else asyncio.run(clients.send_async(send))
+    assert not raised.value.sent
+    assert not raised.value.slow

@@ -100,7 +100,9 @@ class Clients:
                     reader.add(chunk)
             finally:
                 response.close()
-        except _FAULTS as fault:
+        except Exception as fault:
+            if not _is_of_network(fault):
+                raise
             raise _unreachable(fault) from fault
         return Reply(response.status_code, response.headers, reader.body())
 
@@ -116,7 +118,9 @@ class Clients:
                         reader.add(chunk)
                 finally:
                     await response.aclose()
-            except _FAULTS as fault:
+            except Exception as fault:
+                if not _is_of_network(fault):
+                    raise
                 raise _unreachable(fault) from fault
         return Reply(response.status_code, response.headers, reader.body())
 
@@ -269,10 +273,17 @@ class _BodyReader:
         return b"".join(self._chunks)
 
 
+def _is_of_network(fault: Exception) -> bool:
+    """Whether the service was not reached. httpx leaves the errors of socksio as they are: those of
+    a SOCKS proxy that closes the connection, or is none. That package need not be installed."""
+    return isinstance(fault, _FAULTS) or type(fault).__module__.partition(".")[0] == "socksio"
+
+
 def _unreachable(fault: Exception) -> Unreachable:
     # Only the type: the text could contain the URL, and with it a token.
     return Unreachable(
         type(fault).__name__,
         slow=isinstance(fault, httpx.TimeoutException),
-        sent=not isinstance(fault, _UNSENT),
+        # A SOCKS proxy is asked before anything is sent.
+        sent=isinstance(fault, _FAULTS) and not isinstance(fault, _UNSENT),
     )
