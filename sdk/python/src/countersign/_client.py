@@ -174,9 +174,10 @@ def client_of(given: ChainConfig | Client | None = None) -> Client:
 
 
 def flush(timeout: float = 5.0, *, config: ChainConfig | Client | None = None) -> bool:
-    """Deliver the queue of this process: events that were decided here, and chains that were opened
-    or completed offline. Returns whether the queue is empty. After ``timeout`` seconds no
-    other chain is begun, but the requests for one that was begun are not cut short."""
+    """Deliver the queue of this process: events that were decided here, outcomes that could not be
+    reported, and chains that were opened or completed offline. Returns whether the queue is empty.
+    After ``timeout`` seconds no other chain is begun, but the requests for one that was begun are
+    not cut short."""
     return client_of(config).flush(timeout)
 
 
