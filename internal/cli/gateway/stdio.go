@@ -22,6 +22,11 @@ type lineSession struct {
 // fromClient handles a message of the client. ctx ends with the session.
 func (s *lineSession) fromClient(ctx context.Context, text []byte) error {
 	m, err := parse(text)
+	if err == nil && bytes.ContainsAny(text, "\r\n") {
+		// Many servers end a line there, such as all that read a text file of Python's, and would find
+		// another message in the middle of this one.
+		err = refuse(codeInvalidRequest, "the message has a line break in it")
+	}
 	if err != nil {
 		return s.client.write(errorMessage(m.id, err))
 	}

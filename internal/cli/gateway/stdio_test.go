@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lineBreaks is where programs end a line: Python's text files at a carriage return, Node's readline also
+// at U+2028 and U+2029, and Python's splitlines at all of these.
+var lineBreaks = regexp.MustCompile(`[\n\r\v\f\x1c\x1d\x1e\x{85}\x{2028}\x{2029}]`)
+
+// A message is one line for every program. A tool call inside another message, between breaks that the
+// gateway takes for white space, would be a message of its own for a server that ends lines there.
+func TestNoCallBetweenOtherLineBreaks(t *testing.T) {
+	t.Parallel()
+	const call = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"pay"}}`
+	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
+		return map[string]any{"policy_decision": "deny"}, 0
+	}}
+	s := newTestSession(t, service)
+	sent := 0
+	for _, around := range []string{"\r", "\n", "\v", "\f", "\x1e", "\u0085", "\u2028", "\u2029", "\x00", " "} {
+		for _, inner := range []string{call, `"` + strings.ReplaceAll(call, `"`, `\"`) + `"`} {
+			for _, outer := range []string{
+				`{"jsonrpc":"2.0","method":"ping","id":1,"params":*}`, `{"jsonrpc":"2.0","id":1,"result":[*]}`, `*`,
+			} {
+				s.send(t, strings.Replace(outer, "*", around+inner+around, 1))
+				s.send(t, strings.Replace(outer, "*", `"`+around+`",`+inner+`,"`+around+`"`, 1))
+				sent += 2
+			}
+		}
+	}
+	passed := s.server.all()
+	for _, line := range passed {
+		for _, part := range lineBreaks.Split(line, -1) {
+			if m, err := parse([]byte(part)); err == nil && m.method == methodCallTool {
+				t.Errorf("the server got %q", line)
+			}
+		}
+	}
+	if len(passed) == 0 || len(passed) == sent {
+		t.Errorf("of %d messages, %d were passed on", sent, len(passed))
+	}
+	if i := slices.IndexFunc(passed, func(line string) bool { return strings.ContainsRune(line, '\r') }); i >= 0 {
+		t.Errorf("the server got %q", passed[i])
+	}
+}
