@@ -250,13 +250,13 @@ func TestPermitsNeedBothClocks(t *testing.T) {
 	t.Parallel()
 	sent := time.Now()
 	for elapsed, valid := range map[time.Duration]bool{0: true, 900 * time.Millisecond: true, leaseTime: false, time.Hour: false} {
-		if (&permit{sent: sent}).valid(sent.Add(elapsed)) != valid {
+		if (&permit{sent: sent, newest: new(atomic.Int64)}).valid(sent.Add(elapsed)) != valid {
 			t.Errorf("after %s it is not %t", elapsed, valid)
 		}
 	}
 	// Without its monotonic reading, the later time has only that of the wall clock.
 	slept := sent.Add(100 * time.Millisecond).Round(0).Add(time.Hour)
-	if (&permit{sent: sent}).valid(slept) {
+	if (&permit{sent: sent, newest: new(atomic.Int64)}).valid(slept) {
 		t.Error("it is valid after an hour of sleep")
 	}
 }

@@ -45,16 +45,21 @@ type governor struct {
 	newest *atomic.Int64
 }
 
-// permit lets one call begin, for a second.
+// permit lets one call begin, for a second or until the service has said something newer.
 type permit struct {
-	chain *chain
-	event string // its id
-	sent  time.Time
+	chain  *chain
+	event  string // its id
+	sent   time.Time
+	number int64         // of the answer, as in newest
+	newest *atomic.Int64 // the governor's
 }
 
 // valid reports whether the call may begin at the time now. The monotonic clock stops on some systems
 // while the machine sleeps, and the other one can be set, so both must agree.
 func (p *permit) valid(now time.Time) bool {
+	if p.number < p.newest.Load() {
+		return false
+	}
 	elapsed := now.Sub(p.sent)
 	byWall := now.Round(0).Sub(p.sent.Round(0))
 	return 0 <= elapsed && elapsed < leaseTime && byWall < leaseTime && (elapsed-byWall).Abs() <= clockTolerance
@@ -151,8 +156,8 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		}
 		switch answer.Decision {
 		case "allow", "allow_with_flag":
-			p := &permit{chain, answer.EventID, sent}
-			if g.current(answer.ActNumber) && p.valid(time.Now()) && begin(p) {
+			p := &permit{chain, answer.EventID, sent, answer.ActNumber, g.newest}
+			if p.valid(time.Now()) && begin(p) {
 				return nil
 			}
 			if ctx.Err() != nil {
@@ -188,19 +193,17 @@ func (g *governor) record(ctx context.Context, chain *chain, act *action) (answe
 	})
 	if err == nil {
 		chain.note(&answer)
+		g.note(answer.ActNumber)
 	}
 	return answer, sent, err
 }
 
-// current reports whether an answer is at least as new as all others. It remembers its number.
-func (g *governor) current(number int64) bool {
+// note remembers the number of an answer, whatever it says: a denial may be what a stop has led to.
+func (g *governor) note(number int64) {
 	for {
 		newest := g.newest.Load()
-		if number < newest {
-			return false
-		}
-		if g.newest.CompareAndSwap(newest, number) {
-			return true
+		if number <= newest || g.newest.CompareAndSwap(newest, number) {
+			return
 		}
 	}
 }

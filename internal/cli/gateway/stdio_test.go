@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/servicetest"
 )
 
 // lineBreaks is where programs end a line: Python's text files at a carriage return, Node's readline also
@@ -46,5 +49,45 @@ func TestNoCallBetweenOtherLineBreaks(t *testing.T) {
 	}
 	if i := slices.IndexFunc(passed, func(line string) bool { return strings.ContainsRune(line, '\r') }); i >= 0 {
 		t.Errorf("the server got %q", passed[i])
+	}
+}
+
+// callOf is a call of a tool. The tool's name is also the id.
+func callOf(tool string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"tools/call","params":{"name":%[1]q}}`, tool)
+}
+
+// calls returns how many tool calls the server got.
+func (s *testSession) calls() int {
+	return strings.Count(strings.Join(s.server.all(), ""), methodCallTool)
+}
+
+// A denial may be the first that is heard of a stop. An older allow begins no call after it, even if the
+// call waits only for its turn to be written.
+func TestAllowsThatAreOlderThanADenial(t *testing.T) {
+	t.Parallel()
+	allowed := make(chan struct{}, 10)
+	service := &fakeService{decide: func(_ int, tool string) (map[string]any, time.Duration) {
+		if tool == "denied" {
+			return map[string]any{"policy_decision": "deny", "act_number": 7}, 0
+		}
+		allowed <- struct{}{}
+		return allow(6), 0
+	}}
+	s := newTestSession(t, service)
+	s.lineSession.server.mu.Lock()
+	if err := s.fromClient(t.Context(), []byte(callOf("waits"))); err != nil {
+		t.Fatal(err)
+	}
+	<-allowed
+	time.Sleep(100 * time.Millisecond) // the answer arrives
+	if err := s.fromClient(t.Context(), []byte(callOf("denied"))); err != nil {
+		t.Fatal(err)
+	}
+	servicetest.Eventually(t, "the other call is denied", func() bool { return strings.Contains(s.client.all()[0], "was denied") })
+	s.lineSession.server.mu.Unlock()
+	s.send(t, callOf("comes later"))
+	if s.calls() != 0 || service.asked != 1+2*maxLateAnswers {
+		t.Errorf("the server got %q after %d answers", s.server.all(), service.asked)
 	}
 }
