@@ -142,10 +142,13 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		if sealed(err) {
 			// Somebody else has completed the chain: the session goes on in another one.
 			chains.retire(ctx, chain)
-			chains.leave(ctx, chain)
-			if chain, err = chains.take(ctx); err == nil {
+			next, failed := chains.take(ctx)
+			if failed == nil {
+				chains.leave(ctx, chain)
+				chain = next
 				continue
 			}
+			err = failed
 		}
 		if err != nil {
 			// What a person has approved is worth waiting for, but not for ever.

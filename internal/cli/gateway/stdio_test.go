@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/servicetest"
 )
 
@@ -90,4 +92,21 @@ func TestAllowsThatAreOlderThanADenial(t *testing.T) {
 	if s.calls() != 0 || service.asked != 1+2*maxLateAnswers {
 		t.Errorf("the server got %q after %d answers", s.server.all(), service.asked)
 	}
+}
+
+// If a chain was completed by somebody else and no other can be opened, the call is answered.
+func TestNoChainToGoOnIn(t *testing.T) {
+	t.Parallel()
+	var s *testSession
+	s = newTestSession(t, &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
+		s.chains.mu.Lock()
+		defer s.chains.mu.Unlock()
+		s.chains.ended = true // so that take fails
+		return map[string]any{"status": http.StatusConflict, "code": fault.CodeChainSealed}, 0
+	}})
+	s.send(t, callOf("pay"))
+	if got := s.client.all(); s.calls() != 0 || !strings.Contains(got[0], "the session has ended") {
+		t.Errorf("the client got %q", got)
+	}
+	s.end(t.Context())
 }
