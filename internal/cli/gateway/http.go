@@ -282,7 +282,10 @@ func (x *httpExchange) answer(text []byte) error {
 	return nil
 }
 
-func (x *httpExchange) send(p *permit) bool {
+func (x *httpExchange) send(p *permit, admit func() bool) bool {
+	if !admit() {
+		return false
+	}
 	body := &permittedBody{permit: p, text: bytes.NewReader(x.m.text)}
 	x.response, x.failed = x.gateway.forward(x.r, body, int64(len(x.m.text))) //nolint:bodyclose // relay closes it
 	x.sent = body.begun.Load()

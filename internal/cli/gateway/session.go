@@ -55,9 +55,9 @@ type exchange interface {
 	tell(text []byte) error
 	// answer answers the client instead of the server.
 	answer(text []byte) error
-	// send sends the call to the server, if the permit is still valid. It returns false only if the server
-	// got nothing of it.
-	send(p *permit) bool
+	// send sends the call to the server, if the permit is still valid when its turn has come, and admit
+	// returns true then. It returns false only if the server got nothing of it.
+	send(p *permit, admit func() bool) bool
 }
 
 // prepare admits a call to the session. If it cannot be admitted, prepare returns what to answer.
@@ -116,16 +116,16 @@ func (s *session) govern(c *governedCall, x exchange) bool {
 // begin sends a call to the server, if the permit is still valid.
 func (s *session) begin(c *governedCall, p *permit, x exchange) bool {
 	s.chains.keep(p.chain)
-	if !s.admit(c.ctx, c.id, p) {
+	// Until its turn has come, the client can give it up.
+	if x.send(p, func() bool { return s.admit(c.ctx, c.id, p) }) {
+		return true
+	}
+	if !s.admit(c.ctx, c.id, nil) {
 		s.report(p, outcome{"failed", "the client gave it up before it began"})
 		return false
 	}
-	if !x.send(p) {
-		s.admit(c.ctx, c.id, nil)
-		s.chains.leave(c.ctx, p.chain)
-		return false
-	}
-	return true
+	s.chains.leave(c.ctx, p.chain)
+	return false
 }
 
 // tellProgress tells the client that a call waits, until it is decided.

@@ -110,3 +110,38 @@ func TestNoChainToGoOnIn(t *testing.T) {
 	}
 	s.end(t.Context())
 }
+
+// A client that gives up a call while it waits for its turn to be written is heard: the server does not
+// get the call, although it was allowed, and it gets no cancellation of a call that it does not know.
+func TestCallsThatAreGivenUpBeforeTheirTurn(t *testing.T) {
+	t.Parallel()
+	allowed := make(chan struct{}, 10)
+	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
+		allowed <- struct{}{}
+		return allow(1), 0
+	}}
+	s := newTestSession(t, service)
+	s.lineSession.server.mu.Lock()
+	if err := s.fromClient(t.Context(), []byte(callOf("pay"))); err != nil {
+		t.Fatal(err)
+	}
+	<-allowed
+	time.Sleep(100 * time.Millisecond) // the answer arrives
+	cancelled := make(chan error, 1)
+	go func() {
+		cancelled <- s.fromClient(t.Context(), []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"pay"}}`))
+	}()
+	time.Sleep(100 * time.Millisecond)
+	s.lineSession.server.mu.Unlock()
+	if err := <-cancelled; err != nil {
+		t.Fatal(err)
+	}
+	s.deciding.Wait()
+	s.end(t.Context())
+	if got := s.server.all(); !slices.Equal(got, []string{""}) {
+		t.Errorf("the server got %q", got)
+	}
+	if !slices.Equal(service.outcomes, []string{"failed"}) {
+		t.Errorf("the outcomes are %q", service.outcomes)
+	}
+}
