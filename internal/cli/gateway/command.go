@@ -135,22 +135,31 @@ func (c *Command) start(ctx context.Context, notes io.Writer) (*process, error) 
 }
 
 // end ends the server in the way of the protocol: its input is closed, then it is asked to end, and
-// then it is killed. drained is closed when its output was read to the end.
+// then it is killed. drained is closed when its output is not read any more, which may be long before its
+// end.
 func (p *process) end(drained <-chan error) error {
 	// The server may have closed it already.
 	_ = p.input.Close()
-	steps := []func() error{func() error { return p.Process.Signal(syscall.SIGTERM) }, p.Process.Kill, p.output.Close}
+	exited, lost := make(chan error, 1), make(chan struct{})
+	go func() {
+		select { // Wait closes the output
+		case <-drained:
+		case <-lost:
+		}
+		exited <- p.Wait()
+	}()
+	steps := []func() error{func() error { return p.Process.Signal(syscall.SIGTERM) }, p.Process.Kill, func() error { close(lost); return nil }}
 	for _, step := range steps {
 		timer := time.NewTimer(stopTime)
 		select {
-		case <-drained:
+		case err := <-exited:
 			timer.Stop()
-			return p.Wait()
+			return err
 		case <-timer.C:
 			_ = step() // it may have ended just now
 		}
 	}
-	return p.Wait()
+	return <-exited
 }
 
 // run serves the client until it, the server or ctx ends.

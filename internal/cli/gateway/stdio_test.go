@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -113,6 +114,8 @@ func TestNoChainToGoOnIn(t *testing.T) {
 
 // A client that gives up a call while it waits for its turn to be written is heard: the server does not
 // get the call, although it was allowed, and it gets no cancellation of a call that it does not know.
+//
+//countersign:race
 func TestCallsThatAreGivenUpBeforeTheirTurn(t *testing.T) {
 	t.Parallel()
 	allowed := make(chan struct{}, 10)
@@ -143,5 +146,30 @@ func TestCallsThatAreGivenUpBeforeTheirTurn(t *testing.T) {
 	}
 	if !slices.Equal(service.outcomes, []string{"failed"}) {
 		t.Errorf("the outcomes are %q", service.outcomes)
+	}
+}
+
+// A server that has closed its output, and does not end with its input either, is ended all the same.
+//
+//countersign:race
+func TestServersThatCloseTheirOutput(t *testing.T) {
+	t.Parallel()
+	server, err := (&Command{Server: []string{"sh", "-c", "exec sleep 100 >&-"}}).start(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	s := newTestSession(t, &fakeService{})
+	client, input := io.Pipe()
+	defer input.Close()
+	go func() { ended <- s.run(t.Context(), client, server) }()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "the MCP server has ended") {
+			t.Errorf("the session ended with %v", err)
+		}
+	case <-time.After(4 * stopTime):
+		_ = server.Process.Kill()
+		t.Error("the session does not end")
 	}
 }
