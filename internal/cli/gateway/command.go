@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -63,6 +64,8 @@ func (c *Command) Run(p *cli.Process) error {
 	if err != nil {
 		return err
 	}
+	// A client that is gone must not end the gateway before it has ended the session.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	server, err := c.start(context.WithoutCancel(p.Ctx), notes)
 	if err != nil {
 		return cli.Inconclusive(fmt.Errorf("the MCP server cannot be started: %w", err))
@@ -169,12 +172,21 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 	s.reporting = reporting
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	fromClient, fromServer := make(chan error, 1), make(chan error, 1)
+	fromClient, fromServer := make(chan error, 2), make(chan error, 1)
 	go func() {
 		fromClient <- readLines(client, func(text []byte) error { return s.fromClient(ctx, text) })
 	}()
 	go func() {
-		fromServer <- readLines(server.output, s.fromServer)
+		fromServer <- readLines(server.output, func(text []byte) error {
+			if err := s.fromServer(text); err != nil {
+				// The server is still read from, because its answers say how calls ended.
+				select {
+				case fromClient <- fmt.Errorf("the client cannot be written to: %w", err):
+				default:
+				}
+			}
+			return nil
+		})
 		close(fromServer)
 	}()
 	var ended error
