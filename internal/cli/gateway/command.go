@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,6 +44,9 @@ Examples:
 // asked to end.
 const stopTime = 5 * time.Second
 
+// noteTime is how long a note on standard error may take. Nobody need read it, and calls wait for it.
+const noteTime = time.Second
+
 // Run stands between the clients and the server until either has ended, or the program is asked to.
 func (c *Command) Run(p *cli.Process) error {
 	if (c.Upstream == "") == (len(c.Server) == 0) {
@@ -53,9 +55,10 @@ func (c *Command) Run(p *cli.Process) error {
 	if c.Wait < 0 {
 		return cli.Usage(errors.New("--wait must not be negative"))
 	}
-	notes := &lockedWriter{w: p.Err}
 	log := func(format string, args ...any) {
-		fmt.Fprintln(notes, "countersign:", cli.OneLine(fmt.Sprintf(format, args...)))
+		ctx, done := context.WithTimeout(context.WithoutCancel(p.Ctx), noteTime)
+		defer done()
+		fmt.Fprintln(&boundedWriter{ctx, p.Err}, "countersign:", cli.OneLine(fmt.Sprintf(format, args...)))
 	}
 	if c.Upstream != "" {
 		return c.serve(p, log)
@@ -66,7 +69,7 @@ func (c *Command) Run(p *cli.Process) error {
 	}
 	// A client that is gone must not end the gateway before it has ended the session.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	server, err := c.start(context.WithoutCancel(p.Ctx), notes)
+	server, err := c.start(context.WithoutCancel(p.Ctx), p.Err)
 	if err != nil {
 		return cli.Inconclusive(fmt.Errorf("the MCP server cannot be started: %w", err))
 	}
@@ -170,6 +173,9 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 	reporting, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReporting()
 	s.reporting = reporting
+	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWriting()
+	s.client.w = &boundedWriter{writing, s.client.w}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	fromClient, fromServer := make(chan error, 2), make(chan error, 1)
@@ -198,6 +204,9 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 	}
 	cancel() // gives up the calls that wait
 	exit := server.end(fromServer)
+	stopWriting() // nothing waits any more for a client that does not read
+	for range fromServer {
+	}
 	defer time.AfterFunc(reportTime, stopReporting).Stop()
 	s.end(ctx)
 	if ended != nil {
@@ -206,14 +215,25 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 	return nil // how the server ends after that is its own business
 }
 
-// lockedWriter is for texts of the gateway and of the server, which write at the same time.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+// boundedWriter gives a write up when ctx ends. Whoever holds the other end of a pipe need not read it.
+type boundedWriter struct {
+	ctx context.Context
+	w   io.Writer
 }
 
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
+func (b *boundedWriter) Write(text []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	written := make(chan error, 1)
+	go func() {
+		_, err := b.w.Write(text)
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		return len(text), err
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
 }

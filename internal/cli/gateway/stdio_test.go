@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -170,6 +171,44 @@ func TestServersThatCloseTheirOutput(t *testing.T) {
 		}
 	case <-time.After(4 * stopTime):
 		_ = server.Process.Kill()
+		t.Error("the session does not end")
+	}
+}
+
+// A client that reads nothing does not keep the gateway from its end.
+//
+//countersign:race
+func TestClientsThatDoNotRead(t *testing.T) {
+	t.Parallel()
+	server, err := (&Command{Server: []string{"cat"}}).start(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
+		return map[string]any{"policy_decision": "deny"}, 0
+	}}
+	s := newTestSession(t, service)
+	_, s.lineSession.client.w = io.Pipe()
+	client, input := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx, client, server) }()
+	if _, err := io.WriteString(input, callOf("pay")+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	servicetest.Eventually(t, "the call is decided", func() bool {
+		service.mu.Lock()
+		defer service.mu.Unlock()
+		return service.asked == 1
+	})
+	time.Sleep(100 * time.Millisecond) // the answer arrives
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil || len(service.complete) != 1 {
+			t.Errorf("the session ended with %v, and %d chains are completed", err, len(service.complete))
+		}
+	case <-time.After(4 * stopTime):
 		t.Error("the session does not end")
 	}
 }
