@@ -98,7 +98,7 @@ func (g *httpGateway) post(w http.ResponseWriter, r *http.Request) {
 		err = checkHeaders(r.Header, m)
 	}
 	if err != nil {
-		writeJSON(w, http.StatusBadRequest, errorMessage(m.id, err))
+		writeJSON(w, http.StatusBadRequest, errorMessage(requestID(body), err))
 		return
 	}
 	s := g.sessionOf(r)

@@ -50,8 +50,7 @@ var members = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
 // parse reads a message that all parsers must read alike. Otherwise a server could find a tool call
 // where the gateway saw none, or another one: a name that occurs twice is an error, and so is one that
-// differs from a known name only in case, which some servers take for it. If the message has an id, it
-// is set even with an error.
+// differs from a known name only in case, which some servers take for it.
 func parse(text []byte) (*message, error) {
 	m := &message{text: text}
 	var err error
@@ -80,6 +79,24 @@ func parse(text []byte) (*message, error) {
 		m.method = method.Str()
 	}
 	return m, nil
+}
+
+// requestID returns the id of a request that is refused, in canonical JSON, or an empty text if there is
+// none. It reads what parse does not take, since otherwise the client would not know which of its requests
+// it was. The id of a response is the server's, and not one that the client waits for.
+func requestID(text []byte) string {
+	var request struct {
+		ID     json.RawMessage `json:"id"`
+		Method json.RawMessage `json:"method"`
+	}
+	if json.Unmarshal(text, &request) != nil || request.Method == nil {
+		return ""
+	}
+	id, err := canon.Parse(request.ID)
+	if err != nil || id.Kind() != canon.String && id.Kind() != canon.Number {
+		return ""
+	}
+	return string(id.Bytes())
 }
 
 // checkNames fails if a member's name differs from one of names only in case.

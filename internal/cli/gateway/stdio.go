@@ -28,7 +28,7 @@ func (s *lineSession) fromClient(ctx context.Context, text []byte) error {
 		err = refuse(codeInvalidRequest, "the message has a line break in it")
 	}
 	if err != nil {
-		return s.client.write(errorMessage(m.id, err))
+		return s.client.write(errorMessage(requestID(text), err))
 	}
 	s.parties.noteClient(m)
 	switch {

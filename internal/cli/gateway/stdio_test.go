@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -210,5 +211,33 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		}
 	case <-time.After(4 * stopTime):
 		t.Error("the session does not end")
+	}
+}
+
+// A request that is refused is answered under its id, even if the message cannot be taken as it is. A
+// response is not: its id is one of the server's, and the client may have a request with the same.
+func TestRefusalsNameTheRequest(t *testing.T) {
+	t.Parallel()
+	s := newTestSession(t, &fakeService{})
+	for text, id := range map[string]string{
+		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"pay","arguments":{"to":12345678901234567890}}}`: `7`,
+		`{"jsonrpc":"2.0","id":"a","method":"ping","params":{"x":1,"x":2}}`:                                              `"a"`,
+		`{"jsonrpc":"2.0","id":"a","Method":"ping"}`:                                                                     `"a"`,
+		`{"jsonrpc":"2.0","id":7,"result":12345678901234567890}`:                                                         `null`,
+		`{"jsonrpc":"2.0","id":7,"result":{},"Error":{}}`:                                                                `null`,
+		`{"jsonrpc":"2.0","id":{},"method":"ping"}`:                                                                      `null`,
+		`{"jsonrpc":"2.0","id":12345678901234567890,"method":"ping"}`:                                                    `null`,
+		`{"jsonrpc":"2.0","id":7,"method":"ping"`:                                                                        `null`,
+		`[{"jsonrpc":"2.0","id":7,"method":"ping"}]`:                                                                     `null`,
+	} {
+		s.send(t, text)
+		var answer struct{ ID json.RawMessage }
+		said := s.client.all()
+		if err := json.Unmarshal([]byte(said[len(said)-1]), &answer); err != nil || string(answer.ID) != id {
+			t.Errorf("%s is answered %q", text, said[len(said)-1])
+		}
+	}
+	if got := s.server.all(); !slices.Equal(got, []string{""}) {
+		t.Errorf("the server got %q", got)
 	}
 }
