@@ -137,6 +137,7 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 	}
 	defer func() { chains.leave(ctx, chain) }()
 	late, approved := 0, time.Time{} // approved is zero until a person has decided
+	awaited := ""                    // the last approval
 	for {
 		answer, sent, err := g.record(ctx, chain, act)
 		if sealed(err) {
@@ -170,9 +171,12 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 				return fmt.Errorf("the call of %q was not carried out: the answers of the service come too late", call.tool)
 			}
 		case "require_approval":
-			if waiting != nil {
+			if answer.ApprovalID == awaited {
+				_ = pause(ctx, time.Second) // nothing has changed; await sees that ctx has ended
+			} else if waiting != nil {
 				waiting(wait{call.tool, g.pageOf(answer)})
 			}
+			awaited = answer.ApprovalID
 			err := g.await(ctx, answer.ApprovalID)
 			if errors.Is(err, errUndecided) && chains.postpone(chain, act) {
 				return fmt.Errorf("the call of %q was not carried out: a person must approve it first, at %s. Call it again with the same arguments, now to wait or later", call.tool, g.pageOf(answer))

@@ -241,3 +241,21 @@ func TestRefusalsNameTheRequest(t *testing.T) {
 		t.Errorf("the server got %q", got)
 	}
 }
+
+// A service that asks for approval again and again is not asked again and again at once.
+func TestApprovalsThatChangeNothing(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
+		return map[string]any{"policy_decision": "require_approval", "approval_id": "approval"}, 0
+	}}
+	s := newTestSession(t, service)
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	if err := s.fromClient(ctx, []byte(callOf("pay"))); err != nil {
+		t.Fatal(err)
+	}
+	s.deciding.Wait()
+	if service.asked > 3 {
+		t.Errorf("the service was asked %d times", service.asked)
+	}
+}
