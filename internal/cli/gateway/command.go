@@ -40,9 +40,14 @@ Examples:
   countersign gateway --agent desk --upstream https://tools.example/mcp      # clients use http://127.0.0.1:8808/mcp`
 }
 
-// stopTime is how long a server may take to end after its input was closed, and again after it was
-// asked to end.
-const stopTime = 5 * time.Second
+const (
+	// stopTime is how long a server may take to end after its input was closed, and again after it was
+	// asked to end. Clients kill the gateway four seconds after they have closed its input: by then the
+	// chain must be completed.
+	stopTime = 1500 * time.Millisecond
+	// killTime is how long the output of a server that was killed is read.
+	killTime = 500 * time.Millisecond
+)
 
 // noteTime is how long a note on standard error may take. Nobody need read it, and calls wait for it.
 const noteTime = time.Second
@@ -113,14 +118,17 @@ func firstOf(texts ...string) string {
 // process is the MCP server.
 type process struct {
 	*exec.Cmd
-	input  io.WriteCloser
-	output io.ReadCloser
+	input    io.WriteCloser
+	output   io.ReadCloser
+	stopTime time.Duration
 }
 
 // start starts the MCP server. It does not get the API key: the key would let it record, and complete,
 // what it likes.
 func (c *Command) start(ctx context.Context, notes io.Writer) (*process, error) {
-	server := &process{Cmd: exec.CommandContext(ctx, c.Server[0], c.Server[1:]...)} //nolint:gosec // the operator names the command
+	server := &process{stopTime: stopTime, Cmd: exec.CommandContext(ctx, c.Server[0], c.Server[1:]...)} //nolint:gosec // the operator names the command
+	// A command such as npx starts the server as a process of its own: both are ended.
+	server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "COUNTERSIGN_") {
 			server.Env = append(server.Env, variable)
@@ -154,19 +162,28 @@ func (p *process) end(drained <-chan error) error {
 		}
 		exited <- p.Wait()
 	}()
-	steps := []func() error{func() error { return p.Process.Signal(syscall.SIGTERM) }, p.Process.Kill, func() error { close(lost); return nil }}
-	for _, step := range steps {
-		timer := time.NewTimer(stopTime)
+	for _, step := range []struct {
+		after time.Duration
+		do    func() error
+	}{
+		{p.stopTime, func() error { return p.signal(syscall.SIGTERM) }},
+		{p.stopTime, func() error { return p.signal(syscall.SIGKILL) }},
+		{killTime, func() error { close(lost); return nil }},
+	} {
+		timer := time.NewTimer(step.after)
 		select {
 		case err := <-exited:
 			timer.Stop()
 			return err
 		case <-timer.C:
-			_ = step() // it may have ended just now
+			_ = step.do() // it may have ended just now
 		}
 	}
 	return <-exited
 }
+
+// signal sends a signal to the server and to the processes that it has started.
+func (p *process) signal(signal syscall.Signal) error { return syscall.Kill(-p.Process.Pid, signal) }
 
 // run serves the client until it, the server or ctx ends.
 func (s *lineSession) run(ctx context.Context, client io.Reader, server *process) error {
