@@ -85,7 +85,7 @@ func (c *Command) Run(p *cli.Process) error {
 
 // newSession returns a session. Its reporting must be set. newest is shared by all sessions.
 func (c *Command) newSession(api *cli.Client, log func(string, ...any), newest *atomic.Int64) *session {
-	s := &session{log: log, slots: make(chan struct{}, maxOpenCalls), open: make(map[string]*openCall)}
+	s := &session{log: log, slots: make(chan struct{}, maxOpenCalls), open: make(map[string]*openCall), expiry: cancelTime}
 	agent := func() string {
 		client, _ := s.parties.names()
 		return firstOf(c.Agent, client.Name, "mcp-client")

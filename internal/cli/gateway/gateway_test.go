@@ -339,6 +339,39 @@ func TestCallsThatAreRefused(t *testing.T) {
 	}
 }
 
+// A server need not answer a call that was cancelled. Such a call does not take the place of another one
+// for ever, and an answer that comes nevertheless says how it ended.
+//
+//countersign:race
+func TestCallsThatAreCancelledOnTheServer(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) { return allow(1), 0 }}
+	s := newTestSession(t, service)
+	s.slots = make(chan struct{}, 1)
+	const call = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"pay"}}`
+	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`
+	s.expiry = time.Hour
+	s.send(t, fmt.Sprintf(call, 1))
+	s.send(t, fmt.Sprintf(cancel, 1))
+	if err := s.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`)); err != nil {
+		t.Fatal(err)
+	}
+	s.expiry = time.Millisecond
+	s.send(t, fmt.Sprintf(call, 2))
+	s.send(t, fmt.Sprintf(cancel, 2), fmt.Sprintf(cancel, 2))
+	s.slots <- struct{}{} // waits until there is room
+	<-s.slots
+	s.send(t, fmt.Sprintf(call, 3))
+	s.end(t.Context())
+	if got := strings.Count(strings.Join(s.server.all(), ""), "cancelled"); got != 3 {
+		t.Errorf("the server heard of %d cancellations", got)
+	}
+	slices.Sort(service.outcomes)
+	if want := []string{"succeeded", "unknown", "unknown"}; !slices.Equal(service.outcomes, want) {
+		t.Errorf("the outcomes are %v", service.outcomes)
+	}
+}
+
 // The names of the parties are bounded and fit on a line, whatever they are.
 func TestNamesOfParties(t *testing.T) {
 	t.Parallel()

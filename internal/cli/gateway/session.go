@@ -13,6 +13,8 @@ const (
 	// progressTime is how often a client is told that its call still waits. Many give up a call after a
 	// minute without such a message.
 	progressTime = 10 * time.Second
+	// cancelTime is how long a server may take to answer a call that was cancelled. It need not answer.
+	cancelTime = 30 * time.Second
 	// reportTime is how long outcomes are reported after the session has ended.
 	reportTime = 10 * time.Second
 )
@@ -30,14 +32,16 @@ type session struct {
 
 	mu       sync.Mutex
 	open     map[string]*openCall // by the ids of their requests
+	expiry   time.Duration        // cancelTime
 	deciding sync.WaitGroup       // Add is called with mu held, before the session has ended
 	ended    bool
 }
 
 // openCall is a call that the client waits for.
 type openCall struct {
-	cancel context.CancelFunc // ends the wait for a decision
-	permit *permit            // nil until the server gets the call
+	cancel    context.CancelFunc // ends the wait for a decision
+	permit    *permit            // nil until the server gets the call
+	cancelled bool               // after the server got it
 }
 
 // governedCall is a call that is being decided.
@@ -239,14 +243,33 @@ func (s *session) answered(id string) *openCall {
 	return call
 }
 
-// cancelCall cancels a call that waits for a decision. It returns false if there is none.
+// cancelCall cancels a call that waits for a decision. It returns false if there is none: then the server
+// is to hear of it.
 func (s *session) cancelCall(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	call := s.open[id]
-	if call == nil || call.permit != nil {
+	switch {
+	case call == nil:
 		return false
+	case call.permit == nil:
+		call.cancel()
+		return true
+	case !call.cancelled:
+		call.cancelled = true
+		time.AfterFunc(s.expiry, func() { s.expire(id, call) })
 	}
-	call.cancel()
-	return true
+	return false
+}
+
+// expire gives up a call that was cancelled, if the server has not answered it.
+func (s *session) expire(id string, call *openCall) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[id] != call || call.permit == nil {
+		return
+	}
+	delete(s.open, id)
+	<-s.slots
+	s.report(call.permit, outcome{"unknown", "the client cancelled it, and the server did not answer"})
 }
