@@ -84,7 +84,7 @@ type decision struct {
 
 // denied explains a denial to the model, and to the person who reads along.
 func (d *decision) denied(tool string) error {
-	text := fmt.Sprintf("The call of %q was denied", tool)
+	text := fmt.Sprintf("the call of %q was denied", tool)
 	switch {
 	case d.KillSwitch:
 		text += ": the kill switch is active"
@@ -98,14 +98,22 @@ func (d *decision) denied(tool string) error {
 	if reason != "" {
 		text += ": " + strings.TrimSuffix(reason, ".")
 	}
-	text += "."
 	if d.Remediation != "" {
-		text += " " + d.Remediation
+		text += ". " + strings.TrimSuffix(d.Remediation, ".")
 	}
 	if d.DocsURL != "" {
-		text += " See " + d.DocsURL
+		text += " (see " + d.DocsURL + ")"
 	}
 	return errors.New(text)
+}
+
+// notCarriedOut explains why a call was not carried out although nobody has denied it.
+func notCarriedOut(tool string, err error) error {
+	var refused *cli.APIError
+	if errors.As(err, &refused) && refused.Status == http.StatusRequestEntityTooLarge {
+		err = fmt.Errorf("its arguments are too large to be recorded (%w); pass less, or in several calls", err)
+	}
+	return fmt.Errorf("the call of %q was not carried out: %w", tool, err)
 }
 
 // wait is a wait for a person's decision.
@@ -133,7 +141,7 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		chain, err = chains.take(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("the call of %q was not carried out: %w", call.tool, err)
+		return notCarriedOut(call.tool, err)
 	}
 	defer func() { chains.leave(ctx, chain) }()
 	late, approved := 0, time.Time{} // approved is zero until a person has decided
@@ -154,7 +162,7 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		if err != nil {
 			// What a person has approved is worth waiting for, but not for ever.
 			if approved.IsZero() || !passing(err) || time.Since(approved) > confirmTime || pause(ctx, longestBackoff) != nil {
-				return fmt.Errorf("the call of %q was not carried out: %w", call.tool, err)
+				return notCarriedOut(call.tool, err)
 			}
 			continue
 		}
@@ -168,7 +176,7 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 				return ctx.Err()
 			}
 			if late++; late == maxLateAnswers {
-				return fmt.Errorf("the call of %q was not carried out: the answers of the service come too late", call.tool)
+				return notCarriedOut(call.tool, errors.New("the answers of the service come too late"))
 			}
 		case "require_approval":
 			if answer.ApprovalID == awaited {
@@ -179,10 +187,10 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 			awaited = answer.ApprovalID
 			err := g.await(ctx, answer.ApprovalID)
 			if errors.Is(err, errUndecided) && chains.postpone(chain, act) {
-				return fmt.Errorf("the call of %q was not carried out: a person must approve it first, at %s. Call it again with the same arguments, now to wait or later", call.tool, g.pageOf(answer))
+				return notCarriedOut(call.tool, fmt.Errorf("a person must approve it first, at %s. Call it again with the same arguments, now to wait or later", g.pageOf(answer)))
 			}
 			if err != nil {
-				return fmt.Errorf("the call of %q was not carried out: %w", call.tool, err)
+				return notCarriedOut(call.tool, err)
 			}
 			approved = time.Now()
 		default:

@@ -339,7 +339,7 @@ func (x *httpExchange) lost(c *governedCall) outcome {
 	if !x.sent {
 		text, result = "was not carried out: the MCP server does not answer.", outcome{"failed", "the server could not be reached"}
 	}
-	_ = x.answer(toolErrorMessage(c.id, fmt.Sprintf("The call of %q %s", c.tool, text)))
+	_ = x.answer(toolErrorMessage(c.id, fmt.Errorf("the call of %q %s", c.tool, text)))
 	return result
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"countersign/internal/canon"
 )
@@ -179,9 +181,9 @@ func errorMessage(id string, err error) []byte {
 }
 
 // toolErrorMessage answers a tool call with an error that the model can read.
-func toolErrorMessage(id, text string) []byte {
+func toolErrorMessage(id string, err error) []byte {
 	content := canon.BeginObject(nil)
-	content.String("text", clean(text))
+	content.String("text", sentence(clean(err.Error())))
 	content.String("type", "text")
 	result := canon.BeginObject(nil)
 	result.Raw("content", append(append([]byte{'['}, content.End()...), ']'))
@@ -204,6 +206,12 @@ func progressMessage(token canon.Value, seconds int64, text string) []byte {
 	w.String("method", methodProgress)
 	w.Raw("params", params.End())
 	return w.End()
+}
+
+// sentence makes a sentence of the text of an error.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + strings.TrimSuffix(text[size:], ".") + "."
 }
 
 // clean makes a text valid UTF-8, because errors may contain what a server sent.

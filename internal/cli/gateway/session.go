@@ -73,7 +73,7 @@ func (s *session) prepare(ctx context.Context, m *message) (c *governedCall, ref
 	select {
 	case s.slots <- struct{}{}:
 	default:
-		return nil, toolErrorMessage(m.id, fmt.Sprintf("The call of %q was not carried out: %d calls are under way already.", call.tool, cap(s.slots)))
+		return nil, toolErrorMessage(m.id, notCarriedOut(call.tool, fmt.Errorf("%d calls are under way already; call it again when one has ended", cap(s.slots))))
 	}
 	c = &governedCall{toolCall: call, id: m.id}
 	c.ctx, c.cancel = context.WithCancel(ctx)
@@ -113,7 +113,7 @@ func (s *session) govern(c *governedCall, x exchange) bool {
 	}
 	s.log("%v", err)
 	// If the client is gone, reading from it says so.
-	_ = x.answer(toolErrorMessage(c.id, err.Error()))
+	_ = x.answer(toolErrorMessage(c.id, err))
 	return false
 }
 
