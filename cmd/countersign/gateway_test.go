@@ -253,7 +253,7 @@ func checkGateway(t *testing.T, transport string) {
 	for _, decision := range []string{"approve", "deny"} {
 		answered := g.beginCall(t.Context(), "pay", toolInput{Amount: 6200})
 		id := pendingApproval(t, admin)
-		if text := <-g.progress; !strings.Contains(text, service.address+"/chains/") {
+		if text := <-g.progress; !strings.Contains(text, service.address+"/approvals/"+id) {
 			t.Errorf("the progress says %q", text)
 		}
 		admin.call(t, http.MethodPost, "/v1/approvals/"+id+"/"+decision, `{"comment":"said so"}`, &struct{}{})

@@ -78,7 +78,6 @@ type decision struct {
 	EventID     string `json:"event_id"`
 	ChainID     string `json:"chain_id"`
 	ApprovalID  string `json:"approval_id"`
-	Sequence    int64  `json:"sequence"`
 	ActNumber   int64  `json:"act_number"`
 }
 
@@ -223,9 +222,9 @@ func (g *governor) note(number int64) {
 	}
 }
 
-// pageOf is where the console shows an action.
+// pageOf is where the console has an approval decided.
 func (g *governor) pageOf(d decision) string {
-	return fmt.Sprintf("%s/chains/%s?after=%d#events", g.api.Base, url.PathEscape(d.ChainID), d.Sequence-1)
+	return g.api.Base + "/approvals/" + url.PathEscape(d.ApprovalID)
 }
 
 var errUndecided = errors.New("nobody has decided in time")
