@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"countersign/internal/cli"
 )
@@ -25,7 +28,7 @@ type Command struct {
 	Wait     time.Duration `help:"How long a call waits for a person before it is answered; the same call then takes up the wait. By default, as long as its client waits." placeholder:"DURATION" env:"-"`
 	Upstream string        `help:"URL of an MCP server that is reached over streamable HTTP, instead of a command." placeholder:"URL" env:"-"`
 	Listen   string        `help:"Address for the clients of that server, on this machine; port 0 picks a free one." default:"127.0.0.1:8808" env:"-"`
-	Server   []string      `arg:"" optional:"" help:"Command that starts the MCP server, after --." name:"command"`
+	Server   []string      `arg:"" optional:"" help:"Command that starts the MCP server, after --." name:"command" passthrough:""`
 }
 
 // Help is shown below the flags.
@@ -47,6 +50,8 @@ const (
 	stopTime = 1500 * time.Millisecond
 	// killTime is how long the output of a server that was killed is read.
 	killTime = 500 * time.Millisecond
+
+	maxName = 200 // characters that the service takes
 )
 
 // noteTime is how long a note on standard error may take. Nobody need read it, and calls wait for it.
@@ -54,11 +59,8 @@ const noteTime = time.Second
 
 // Run stands between the clients and the server until either has ended, or the program is asked to.
 func (c *Command) Run(p *cli.Process) error {
-	if (c.Upstream == "") == (len(c.Server) == 0) {
-		return cli.Usage(errors.New("name the command that starts the MCP server after --, or its URL with --upstream"))
-	}
-	if c.Wait < 0 {
-		return cli.Usage(errors.New("--wait must not be negative"))
+	if err := c.checkFlags(); err != nil {
+		return cli.Usage(err)
 	}
 	log := func(format string, args ...any) {
 		ctx, done := context.WithTimeout(context.WithoutCancel(p.Ctx), noteTime)
@@ -76,11 +78,62 @@ func (c *Command) Run(p *cli.Process) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	server, err := c.start(context.WithoutCancel(p.Ctx), p.Err)
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("the MCP server cannot be started: %w", err))
+		return cli.Inconclusive(fmt.Errorf("the MCP server cannot be started: %s: %w", c.Server[0], startError(err)))
 	}
 	log("the tool calls of %s are decided by %s", filepath.Base(c.Server[0]), api.Base)
+	ctx, cancel := context.WithCancel(p.Ctx)
+	var probing sync.WaitGroup
+	probing.Go(func() { probe(ctx, api, log) })
+	defer probing.Wait()
+	defer cancel()
 	s := &lineSession{c.newSession(api, log, new(atomic.Int64)), &lineWriter{w: p.Out}, &lineWriter{w: server.input}}
 	return s.run(p.Ctx, p.In, server)
+}
+
+// probe says at the start what would make the calls fail, such as a wrong URL or key. The gateway runs on,
+// because the service may only be restarting.
+func probe(ctx context.Context, api *cli.Client, log func(string, ...any)) {
+	err := api.Call(ctx, http.MethodGet, "/v1/chains?limit=1", nil, &struct{}{})
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	var refused *cli.APIError
+	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+		err = fmt.Errorf("%w; check --url", err)
+	}
+	log("no call can be decided now: %v", err)
+}
+
+// checkFlags checks the command line. Everything after the command is the server's, with or without --.
+func (c *Command) checkFlags() error {
+	if len(c.Server) > 0 && c.Server[0] == "--" {
+		c.Server = c.Server[1:]
+	}
+	if (c.Upstream == "") == (len(c.Server) == 0) {
+		return errors.New("name the command that starts the MCP server after --, or its URL with --upstream")
+	}
+	if c.Wait < 0 {
+		return errors.New("--wait must not be negative")
+	}
+	for flag, name := range map[string]string{"--agent": c.Agent, "--name": c.Name} {
+		if strings.ContainsFunc(name, unicode.IsControl) || utf8.RuneCountInString(name) > maxName {
+			return fmt.Errorf("%s must be one line of at most %d characters", flag, maxName)
+		}
+	}
+	return nil
+}
+
+// startError is the reason why a command could not be started, without the words of the system call.
+func startError(err error) error {
+	var unknown *exec.Error
+	var failed *os.PathError
+	switch {
+	case errors.As(err, &unknown):
+		return unknown.Err
+	case errors.As(err, &failed):
+		return failed.Err
+	}
+	return err
 }
 
 // newSession returns a session. Its reporting must be set. newest is shared by all sessions.
@@ -213,11 +266,12 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 		close(fromServer)
 	}()
 	var ended error
+	serverEnded := false
 	select {
 	case <-ctx.Done():
 	case ended = <-fromClient:
-	case err := <-fromServer:
-		ended = errors.Join(errors.New("the MCP server has ended"), err)
+	case ended = <-fromServer:
+		serverEnded = ended == nil
 	}
 	cancel() // gives up the calls that wait
 	exit := server.end(fromServer)
@@ -226,10 +280,13 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 	}
 	defer time.AfterFunc(reportTime, stopReporting).Stop()
 	s.end(ctx)
-	if ended != nil {
-		return errors.Join(ended, exit)
+	switch {
+	case serverEnded && exit != nil:
+		return fmt.Errorf("the MCP server has ended: %w", exit)
+	case serverEnded:
+		return errors.New("the MCP server has ended")
 	}
-	return nil // how the server ends after that is its own business
+	return ended // how the server ends after that is its own business
 }
 
 // boundedWriter gives a write up when ctx ends. Whoever holds the other end of a pipe need not read it.
