@@ -188,6 +188,8 @@ func toolErrorMessage(id string, err error) []byte {
 	result := canon.BeginObject(nil)
 	result.Raw("content", append(append([]byte{'['}, content.End()...), ']'))
 	result.Bool("isError", true)
+	// Without it, clients of the protocol of 2026-07-28 do not take the answer. Older ones ignore it.
+	result.String("resultType", "complete")
 	w := canon.BeginObject(nil)
 	w.Raw("id", []byte(id))
 	w.String("jsonrpc", "2.0")

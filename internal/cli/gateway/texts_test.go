@@ -25,6 +25,9 @@ func TestTextsForTheModel(t *testing.T) {
 			"pay", &cli.APIError{Status: http.StatusRequestEntityTooLarge, Detail: "the body is too large"}),
 	} {
 		got := string(toolErrorMessage("1", err))
+		if !strings.Contains(got, `"isError":true,"resultType":"complete"`) {
+			t.Errorf("the answer is not one of all protocols: %s", got)
+		}
 		if text := `"text":"` + strings.ReplaceAll(want, `"`, `\"`) + `"`; !strings.Contains(got, text) {
 			t.Errorf("the answer is %s, want %s", got, text)
 		}
