@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -204,7 +205,7 @@ func (c *Command) start(ctx context.Context, notes io.Writer) (*process, error) 
 // end ends the server in the way of the protocol: its input is closed, then it is asked to end, and
 // then it is killed. drained is closed when its output is not read any more, which may be long before its
 // end.
-func (p *process) end(drained <-chan error) error {
+func (p *process) end(drained <-chan struct{}) error {
 	// The server may have closed it already.
 	_ = p.input.Close()
 	exited, lost := make(chan error, 1), make(chan struct{})
@@ -248,11 +249,12 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 	s.client.w = &boundedWriter{writing, s.client.w}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	fromClient, fromServer := make(chan error, 2), make(chan error, 1)
+	fromClient, fromServer, drained := make(chan error, 2), make(chan error, 1), make(chan struct{})
 	go func() {
 		fromClient <- readLines(client, func(text []byte) error { return s.fromClient(ctx, text) })
 	}()
 	go func() {
+		defer close(drained)
 		fromServer <- readLines(server.output, func(text []byte) error {
 			if err := s.fromServer(text); err != nil {
 				// The server is still read from, because its answers say how calls ended.
@@ -263,7 +265,8 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 			}
 			return nil
 		})
-		close(fromServer)
+		// A server that cannot write does not end.
+		_, _ = io.Copy(io.Discard, server.output)
 	}()
 	var ended error
 	serverEnded := false
@@ -274,10 +277,9 @@ func (s *lineSession) run(ctx context.Context, client io.Reader, server *process
 		serverEnded = ended == nil
 	}
 	cancel() // gives up the calls that wait
-	exit := server.end(fromServer)
+	exit := server.end(drained)
 	stopWriting() // nothing waits any more for a client that does not read
-	for range fromServer {
-	}
+	<-drained
 	defer time.AfterFunc(reportTime, stopReporting).Stop()
 	s.end(ctx)
 	switch {

@@ -1,9 +1,14 @@
 package gateway
 
 import (
+	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"countersign/internal/cli"
+	"countersign/internal/ledger"
 )
 
 // A server that does not end with its input is asked to end and then killed, and so are the processes
@@ -16,6 +21,7 @@ func TestServersThatDoNotEnd(t *testing.T) {
 		"another process":     `sleep 100; true`,
 		"ignored signals":     `trap "" TERM; sleep 100; true`,
 		"another that forks":  `sh -c "sleep 100; true"; true`,
+		"closed its output":   `exec >&- 2>&-; sleep 100; true`,
 		"ends with its input": `cat`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -25,7 +31,7 @@ func TestServersThatDoNotEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			server.stopTime = 100 * time.Millisecond
-			drained, read := make(chan error), make(chan error, 1)
+			drained, read := make(chan struct{}), make(chan error, 1)
 			go func() {
 				read <- readLines(server.output, func([]byte) error { return nil })
 				close(drained)
@@ -36,5 +42,24 @@ func TestServersThatDoNotEnd(t *testing.T) {
 				t.Errorf("a process of the server is left: %v", err)
 			}
 		})
+	}
+}
+
+// A message that is too long ends the session, also if the server is still writing it.
+//
+//countersign:race
+func TestServersThatWriteWithoutEnd(t *testing.T) {
+	t.Parallel()
+	c := &Command{Server: []string{"cat", "/dev/zero"}}
+	server, err := c.start(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.stopTime = 100 * time.Millisecond
+	s := &lineSession{c.newSession(cli.NewClient("http://127.0.0.1:1", ledger.Secret{}), t.Logf, new(atomic.Int64)), &lineWriter{w: io.Discard}, &lineWriter{w: server.input}}
+	in, client := io.Pipe() // which stays open
+	defer client.Close()
+	if err := s.run(t.Context(), in, server); !errors.Is(err, errLongLine) {
+		t.Errorf("the session ended with %v", err)
 	}
 }
