@@ -82,27 +82,32 @@ func (c *Command) Run(p *cli.Process) error {
 		return cli.Inconclusive(fmt.Errorf("the MCP server cannot be started: %s: %w", c.Server[0], startError(err)))
 	}
 	log("the tool calls of %s are decided by %s", filepath.Base(c.Server[0]), api.Base)
-	ctx, cancel := context.WithCancel(p.Ctx)
-	var probing sync.WaitGroup
-	probing.Go(func() { probe(ctx, api, log) })
-	defer probing.Wait()
-	defer cancel()
+	stopProbing := startProbe(p.Ctx, api, log)
+	defer stopProbing()
 	s := &lineSession{c.newSession(api, log, new(atomic.Int64)), &lineWriter{w: p.Out}, &lineWriter{w: server.input}}
 	return s.run(p.Ctx, p.In, server)
 }
 
-// probe says at the start what would make the calls fail, such as a wrong URL or key. The gateway runs on,
-// because the service may only be restarting.
-func probe(ctx context.Context, api *cli.Client, log func(string, ...any)) {
-	err := api.Call(ctx, http.MethodGet, "/v1/chains?limit=1", nil, &struct{}{})
-	if err == nil || ctx.Err() != nil {
-		return
+// startProbe says at the start what would make the calls fail, such as a wrong URL or key. The gateway runs
+// on, because the service may only be restarting.
+func startProbe(ctx context.Context, api *cli.Client, log func(string, ...any)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var probing sync.WaitGroup
+	probing.Go(func() {
+		err := api.Call(ctx, http.MethodGet, "/v1/chains?limit=1", nil, &struct{}{})
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		var refused *cli.APIError
+		if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+			err = fmt.Errorf("%w; check --url", err)
+		}
+		log("no call can be decided now: %v", err)
+	})
+	return func() {
+		cancel()
+		probing.Wait()
 	}
-	var refused *cli.APIError
-	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
-		err = fmt.Errorf("%w; check --url", err)
-	}
-	log("no call can be decided now: %v", err)
 }
 
 // checkFlags checks the command line. Everything after the command is the server's, with or without --.

@@ -37,6 +37,8 @@ func (c *Command) serve(p *cli.Process, log func(string, ...any)) error {
 		return s
 	}, log)
 	log("the tool calls of %s are decided by %s; its clients use http://%s%s", upstream, api.Base, listener.Addr(), upstream.Path)
+	stopProbing := startProbe(p.Ctx, api, log)
+	defer stopProbing()
 	err = g.serve(p.Ctx, listener)
 	defer time.AfterFunc(reportTime, stopReporting).Stop()
 	g.endAll(p.Ctx)
