@@ -165,6 +165,11 @@ func (g *httpGateway) forward(r *http.Request, body io.Reader, length int64) (*h
 	request.Header = passedOn(r.Header)
 	// The gateway must read the answer: the transport decompresses what it has asked for itself.
 	request.Header.Del("Accept-Encoding")
+	if body != nil {
+		// The server must read the message as the gateway has read it, not in UTF-7 or decompressed.
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Del("Content-Encoding")
+	}
 	request.ContentLength = length
 	request.GetBody = nil                 // a call is not repeated
 	response, err := g.client.Do(request) //nolint:gosec // the operator names the server

@@ -26,6 +26,7 @@ const aCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"p
 type upstream struct {
 	mu     sync.Mutex
 	bodies []string
+	header http.Header // of the last request
 	answer func(w http.ResponseWriter)
 }
 
@@ -35,7 +36,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the message is not complete
 	}
 	u.mu.Lock()
-	u.bodies = append(u.bodies, string(body))
+	u.bodies, u.header = append(u.bodies, string(body)), r.Header
 	u.mu.Unlock()
 	if u.answer != nil {
 		u.answer(w)
@@ -162,6 +163,22 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 	if got := server.got(); !slices.Equal(got, []string{ping}) {
 		t.Errorf("the server got %q", got)
+	}
+}
+
+// A server reads a message as the gateway has read it, whatever its client says about the text: in UTF-7,
+// for one, this ping is a tool call. Express reads it so.
+func TestMessagesHaveOneReading(t *testing.T) {
+	t.Parallel()
+	server := &upstream{}
+	_, address := newTestHTTP(t, &fakeService{decide: deny}, server)
+	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"+ACIAfQAs-+ACI-method+ACI-:+ACI-tools/call+ACI-"}}`
+	post(t, address, ping, func(r *http.Request) {
+		r.Header["Content-Type"] = []string{"application/json; charset=utf-7", "application/json; charset=utf-16"}
+		r.Header["Content-Encoding"] = []string{"", "deflate"}
+	})
+	if got := server.header; !slices.Equal(got["Content-Type"], []string{"application/json"}) || got["Content-Encoding"] != nil {
+		t.Errorf("the server got %v", got)
 	}
 }
 
