@@ -217,13 +217,15 @@ func copyAnswer(w http.ResponseWriter, response *http.Response, observe func([]b
 	for {
 		n, err := response.Body.Read(buffer)
 		reader.write(buffer[:n])
+		if err != nil {
+			reader.end() // before the client has it all, and may end the session
+		}
 		if n > 0 {
 			if _, failed := w.Write(buffer[:n]); failed != nil || flush() != nil {
 				return // the client is gone
 			}
 		}
 		if err != nil {
-			reader.end()
 			return
 		}
 	}

@@ -242,6 +242,41 @@ func TestAnswersOverHTTP(t *testing.T) {
 	}
 }
 
+// observingWriter is a client that looks whether its answer was observed as soon as it has it.
+type observingWriter struct {
+	http.ResponseWriter
+	observed, known bool
+}
+
+func (w *observingWriter) Write(b []byte) (int, error) {
+	w.known = w.observed
+	return len(b), nil
+}
+
+func (*observingWriter) FlushError() error { return nil }
+
+// An answer is observed before the client has all of it, and may end the session.
+func TestAnswersAreObservedFirst(t *testing.T) {
+	t.Parallel()
+	for kind, text := range map[string]string{"application/json": `{"id":1}`, "text/event-stream": "data: {}\n\n"} {
+		web := httptest.NewServer(&upstream{answer: func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", kind)
+			fmt.Fprint(w, text)
+		}})
+		t.Cleanup(web.Close)
+		response, err := web.Client().Get(web.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &observingWriter{ResponseWriter: httptest.NewRecorder()}
+		copyAnswer(w, response, func([]byte) { w.observed = true })
+		_ = response.Body.Close()
+		if !w.known {
+			t.Errorf("as %s, it is observed afterwards", kind)
+		}
+	}
+}
+
 // While a call waits for a person, the client gets a stream of events. The server's answer is its last.
 func TestWaitOverHTTP(t *testing.T) {
 	t.Parallel()
