@@ -109,7 +109,7 @@ func (g *httpGateway) post(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case m.method == methodCallTool:
 		g.call(w, r, s, m)
-	case m.method == methodCancelled && s.cancelCall(cancelledID(m)):
+	case m.method == methodCancelled && s.cancelCall(cancelledID(m)) && !s.shared:
 		w.WriteHeader(http.StatusAccepted) // the server has not heard of the call
 	default:
 		g.pass(w, r, s, m)
@@ -148,10 +148,19 @@ func (g *httpGateway) pass(w http.ResponseWriter, r *http.Request, s *httpSessio
 		return
 	}
 	defer response.Body.Close()
-	if m != nil && m.method == methodInitialize {
+	if m == nil {
+		relay(w, response, s.observe)
+		return
+	}
+	if m.method == methodInitialize {
 		g.adopt(response.Header.Get(headerSession), s)
 	}
-	relay(w, response, s.observe)
+	// What is answered here is not a call, even if it has the id of one.
+	relay(w, response, func(text []byte) {
+		if r, id := responseOf(text); id != "" {
+			s.parties.noteServer(&r)
+		}
+	})
 }
 
 // forward sends a request to the server.
@@ -241,6 +250,9 @@ func (g *httpGateway) call(w http.ResponseWriter, r *http.Request, s *httpSessio
 	x := &httpExchange{gateway: g, session: s, w: w, r: r, m: m}
 	if s.govern(c, x) {
 		x.finish(c)
+	} else if !x.answered {
+		// A client whose call another message has cancelled may still read.
+		_ = x.answer(toolErrorMessage(c.request, fmt.Errorf("the call of %q was cancelled", c.tool)))
 	}
 }
 
@@ -252,6 +264,7 @@ type httpExchange struct {
 	r        *http.Request
 	m        *message
 	stream   bool           // the answer has begun, as a stream of events
+	answered bool           // by the gateway
 	response *http.Response // of the server, unless failed is set
 	failed   error
 	sent     bool // the server has got something of the call
@@ -281,6 +294,7 @@ func eventOf(text []byte) []byte {
 }
 
 func (x *httpExchange) answer(text []byte) error {
+	x.answered = true
 	if x.stream {
 		_, err := x.w.Write(eventOf(text))
 		return err
@@ -334,8 +348,18 @@ func (x *httpExchange) finish(c *governedCall) {
 			result = outcome{"failed", fmt.Sprintf("the server answered with the status %d", status)}
 		}
 	}
-	if call := x.session.answered(c.id); call != nil {
-		x.session.report(call.permit, result)
+	x.session.settle(c.id, result)
+}
+
+// observe reads a message of the server to the client of a call.
+func (x *httpExchange) observe(c *governedCall) func([]byte) {
+	return func(text []byte) {
+		r, id := responseOf(text)
+		if id != c.request {
+			return
+		}
+		x.session.parties.noteServer(&r)
+		x.session.settle(c.id, r.outcome())
 	}
 }
 
@@ -346,7 +370,7 @@ func (x *httpExchange) lost(c *governedCall) outcome {
 	if !x.sent {
 		text, result = "was not carried out: the MCP server does not answer.", outcome{"failed", "the server could not be reached"}
 	}
-	_ = x.answer(toolErrorMessage(c.id, fmt.Errorf("the call of %q %s", c.tool, text)))
+	_ = x.answer(toolErrorMessage(c.request, fmt.Errorf("the call of %q %s", c.tool, text)))
 	return result
 }
 
@@ -356,15 +380,15 @@ func (x *httpExchange) relay(c *governedCall) {
 	kind, _, _ := mime.ParseMediaType(x.response.Header.Get("Content-Type"))
 	switch {
 	case !x.stream:
-		relay(x.w, x.response, x.session.observe)
+		relay(x.w, x.response, x.observe(c))
 	case kind == "text/event-stream":
-		copyAnswer(x.w, x.response, x.session.observe)
+		copyAnswer(x.w, x.response, x.observe(c))
 	default:
 		text, err := cli.ReadBounded(x.response.Body, maxLine)
-		x.session.observe(text)
+		x.observe(c)(text)
 		m, unreadable := parse(text)
 		if err != nil || unreadable != nil {
-			_ = x.answer(errorMessage(c.id, fmt.Errorf("the server answered with the status %d, and not with a message", x.response.StatusCode)))
+			_ = x.answer(errorMessage(c.request, fmt.Errorf("the server answered with the status %d, and not with a message", x.response.StatusCode)))
 			return
 		}
 		_ = x.answer(m.value.Bytes())
@@ -390,6 +414,7 @@ func (g *httpGateway) sessionOf(r *http.Request) *httpSession {
 	s := g.sessions[id]
 	if s == nil {
 		s = &httpSession{session: g.newSession()}
+		s.shared = id == ""
 		g.sessions[id] = s
 	}
 	s.used = time.Now()
@@ -402,6 +427,7 @@ func (g *httpGateway) adopt(id string, s *httpSession) {
 	defer g.mu.Unlock()
 	if _, known := g.sessions[id]; !known && len(g.sessions) < maxSessions {
 		s.used = time.Now()
+		s.shared = id == ""
 		g.sessions[id] = s
 	}
 }

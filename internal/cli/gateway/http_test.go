@@ -227,11 +227,12 @@ func TestAnswersOverHTTP(t *testing.T) {
 			t.Parallel()
 			service := &fakeService{decide: allowAll}
 			g, address := newTestHTTP(t, service, &upstream{answer: test.answer})
-			if got := post(t, address, aCall, nil); !strings.Contains(got.text, test.says) {
+			named := func(r *http.Request) { r.Header.Set(headerSession, "named") }
+			if got := post(t, address, aCall, named); !strings.Contains(got.text, test.says) {
 				t.Errorf("the call is answered %s", got.text)
 			}
 			if test.outcomes == nil { // the answer is in another stream
-				g.sessionOf(new(http.Request)).observe([]byte(`{"id":1,"result":{}}`))
+				g.sessions["named"].observe([]byte(`{"id":1,"result":{}}`))
 				test.outcomes = []string{"succeeded"}
 			}
 			g.endAll(t.Context())
@@ -239,6 +240,44 @@ func TestAnswersOverHTTP(t *testing.T) {
 				t.Errorf("the outcomes are %v, and completed are %v", service.outcomes, service.complete)
 			}
 		})
+	}
+}
+
+// The outcome of a call is that of its own answer: clients without a session may use the same ids at the
+// same time, and so may other requests of a client.
+//
+//countersign:race
+func TestCallsWithTheSameID(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan struct{}, 4), make(chan struct{})
+	service := &fakeService{decide: allowAll}
+	g, address := newTestHTTP(t, service, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(string(body), "tools/call") {
+			arrived <- struct{}{}
+			<-release
+			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":{"isError":true}}`)
+			return
+		}
+		fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	}))
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() {
+			defer func() { arrived <- struct{}{} }() // also if the call does not arrive
+			if got := post(t, address, aCall, nil); !strings.Contains(got.text, "isError") {
+				t.Errorf("a call is answered %s", got.text)
+			}
+		})
+		<-arrived
+	}
+	post(t, address, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, nil)
+	close(release)
+	calls.Wait()
+	g.endAll(t.Context())
+	if want := []string{"failed", "failed"}; !slices.Equal(service.outcomes, want) {
+		t.Errorf("the outcomes are %v", service.outcomes)
 	}
 }
 

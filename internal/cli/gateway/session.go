@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 const (
@@ -30,8 +32,11 @@ type session struct {
 	reports   sync.WaitGroup
 	slots     chan struct{} // one for each call that is under way
 
+	// shared is set if several clients use the session, whose requests may have the same ids.
+	shared bool
+
 	mu       sync.Mutex
-	open     map[string]*openCall // by the ids of their requests
+	open     map[string]*openCall // by the ids of the calls
 	expiry   time.Duration        // cancelTime
 	deciding sync.WaitGroup       // Add is called with mu held, before the session has ended
 	ended    bool
@@ -39,6 +44,7 @@ type session struct {
 
 // openCall is a call that the client waits for.
 type openCall struct {
+	request   string             // its id
 	cancel    context.CancelFunc // ends the wait for a decision
 	permit    *permit            // nil until the server gets the call
 	cancelled bool               // after the server got it
@@ -47,9 +53,10 @@ type openCall struct {
 // governedCall is a call that is being decided.
 type governedCall struct {
 	*toolCall
-	id     string // of the request
-	ctx    context.Context
-	cancel context.CancelFunc
+	id      string // in its session: that of the request, unless the session is shared
+	request string // the id of the request
+	ctx     context.Context
+	cancel  context.CancelFunc
 }
 
 // exchange is the way of one call to the server, and back to the client.
@@ -75,9 +82,12 @@ func (s *session) prepare(ctx context.Context, m *message) (c *governedCall, ref
 	default:
 		return nil, toolErrorMessage(m.id, notCarriedOut(call.tool, fmt.Errorf("%d calls are under way already; call it again when one has ended", cap(s.slots))))
 	}
-	c = &governedCall{toolCall: call, id: m.id}
+	c = &governedCall{toolCall: call, id: m.id, request: m.id}
+	if s.shared {
+		c.id = uuid.NewString()
+	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	if err := s.enter(m.id, &openCall{cancel: c.cancel}); err != nil {
+	if err := s.enter(c.id, &openCall{request: m.id, cancel: c.cancel}); err != nil {
 		<-s.slots
 		c.cancel()
 		return nil, errorMessage(m.id, err)
@@ -113,7 +123,7 @@ func (s *session) govern(c *governedCall, x exchange) bool {
 	}
 	s.log("%v", err)
 	// If the client is gone, reading from it says so.
-	_ = x.answer(toolErrorMessage(c.id, err))
+	_ = x.answer(toolErrorMessage(c.request, err))
 	return false
 }
 
@@ -160,8 +170,13 @@ func (s *session) observe(text []byte) {
 		return
 	}
 	s.parties.noteServer(&r)
+	s.settle(id, r.outcome())
+}
+
+// settle reports the outcome of a call that the server has got, unless that was done already.
+func (s *session) settle(id string, result outcome) {
 	if call := s.answered(id); call != nil {
-		s.report(call.permit, r.outcome())
+		s.report(call.permit, result)
 	}
 }
 
@@ -243,23 +258,24 @@ func (s *session) answered(id string) *openCall {
 	return call
 }
 
-// cancelCall cancels a call that waits for a decision. It returns false if there is none: then the server
-// is to hear of it.
-func (s *session) cancelCall(id string) bool {
+// cancelCall cancels the call of a request, if it waits for a decision. It returns false if there is none:
+// then the server is to hear of it. Which of its clients wants that, a shared session does not know: all
+// such calls are cancelled that wait, and none that the server has got.
+func (s *session) cancelCall(request string) (waited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	call := s.open[id]
-	switch {
-	case call == nil:
-		return false
-	case call.permit == nil:
-		call.cancel()
-		return true
-	case !call.cancelled:
-		call.cancelled = true
-		time.AfterFunc(s.expiry, func() { s.expire(id, call) })
+	for id, call := range s.open {
+		switch {
+		case call.request != request:
+		case call.permit == nil:
+			call.cancel()
+			waited = true
+		case !call.cancelled && !s.shared:
+			call.cancelled = true
+			time.AfterFunc(s.expiry, func() { s.expire(id, call) })
+		}
 	}
-	return false
+	return waited
 }
 
 // expire gives up a call that was cancelled, if the server has not answered it.
