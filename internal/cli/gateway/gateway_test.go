@@ -28,6 +28,9 @@ type fakeService struct {
 	opened   []map[string]any
 	outcomes []string
 	complete []string
+	pending  bool   // approvals are not decided
+	given    int    // approvals that were cancelled
+	outage   string // how the paths end that are not served
 }
 
 func (f *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -48,6 +51,8 @@ func (f *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer is called with mu held.
 func (f *fakeService) answer(r *http.Request, in map[string]any) (map[string]any, time.Duration) {
 	switch path := r.URL.Path; {
+	case f.outage != "" && strings.HasSuffix(path, f.outage):
+		return map[string]any{"status": http.StatusServiceUnavailable}, 0
 	case path == "/v1/chains":
 		f.opened = append(f.opened, in)
 		answer := map[string]any{"id": fmt.Sprintf("chain-%d", len(f.opened))}
@@ -61,6 +66,11 @@ func (f *fakeService) answer(r *http.Request, in map[string]any) (map[string]any
 		answer["event_id"] = fmt.Sprintf("event-%d", f.asked)
 		answer["chain_id"] = strings.Split(path, "/")[3]
 		return answer, late
+	case strings.HasPrefix(path, "/v1/approvals/") && strings.HasSuffix(path, "/cancel"):
+		f.given++
+		return map[string]any{}, 0
+	case strings.HasPrefix(path, "/v1/approvals/") && f.pending:
+		return map[string]any{"status": "pending"}, 0
 	case strings.HasPrefix(path, "/v1/approvals/"):
 		return map[string]any{"status": "approved"}, 0
 	case strings.HasSuffix(path, "/outcome"):

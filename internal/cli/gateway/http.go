@@ -40,12 +40,15 @@ type httpGateway struct {
 
 	mu       sync.Mutex
 	sessions map[string]*httpSession // by their ids; "" is that of clients without one
+	ending   sync.WaitGroup          // sessions that end
 }
 
 // httpSession is a session of a client, which its server knows by an id.
 type httpSession struct {
 	*session
-	used time.Time // guarded by the mu of the gateway
+	// Guarded by the mu of the gateway:
+	requests int       // that are under way
+	used     time.Time // by the last of the others
 }
 
 // ServeHTTP passes a request on, unless it is a tool call that may not be carried out.
@@ -59,9 +62,11 @@ func (g *httpGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost:
 		g.post(w, r)
 	case r.Method == http.MethodGet, r.Method == http.MethodDelete:
-		g.pass(w, r, g.sessionOf(r), nil)
-		if r.Method == http.MethodDelete {
-			g.end(r.Context(), r.Header.Get(headerSession))
+		s := g.enter(r)
+		defer g.leave(s)
+		status := g.pass(w, r, s, nil)
+		if gone := status/100 == 2 || status == http.StatusNotFound; gone && r.Method == http.MethodDelete && !s.shared {
+			g.end(r.Context(), func(other *httpSession) bool { return other == s })
 		}
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
@@ -101,7 +106,8 @@ func (g *httpGateway) post(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusBadRequest, errorMessage(requestID(body), err))
 		return
 	}
-	s := g.sessionOf(r)
+	s := g.enter(r)
+	defer g.leave(s)
 	if m.method == methodInitialize {
 		s = &httpSession{session: g.newSession()} // the answer has its id
 	}
@@ -130,14 +136,15 @@ func checkHeaders(header http.Header, m *message) error {
 	return nil
 }
 
-// pass passes a request and its answer on. m is nil for a request without a message.
-func (g *httpGateway) pass(w http.ResponseWriter, r *http.Request, s *httpSession, m *message) {
+// pass passes a request and its answer on, and returns the status of that. m is nil for a request without
+// a message.
+func (g *httpGateway) pass(w http.ResponseWriter, r *http.Request, s *httpSession, m *message) (status int) {
 	var body io.Reader
 	var length int64
 	if m != nil {
 		if m.method == methodCallTool {
 			http.Error(w, "a tool call needs a permit", http.StatusInternalServerError)
-			return
+			return http.StatusInternalServerError
 		}
 		body, length = bytes.NewReader(m.text), int64(len(m.text))
 	}
@@ -145,15 +152,15 @@ func (g *httpGateway) pass(w http.ResponseWriter, r *http.Request, s *httpSessio
 	if err != nil {
 		g.log("the MCP server does not answer: %v", cli.WithoutURL(err))
 		http.Error(w, "the MCP server does not answer", http.StatusBadGateway)
-		return
+		return http.StatusBadGateway
 	}
 	defer response.Body.Close()
 	if m == nil {
 		relay(w, response, s.observe)
-		return
+		return response.StatusCode
 	}
 	if m.method == methodInitialize {
-		g.adopt(response.Header.Get(headerSession), s)
+		g.adopt(r.Context(), response.Header.Get(headerSession), s)
 	}
 	// What is answered here is not a call, even if it has the id of one.
 	relay(w, response, func(text []byte) {
@@ -161,6 +168,7 @@ func (g *httpGateway) pass(w http.ResponseWriter, r *http.Request, s *httpSessio
 			s.parties.noteServer(&r)
 		}
 	})
+	return response.StatusCode
 }
 
 // forward sends a request to the server.
@@ -402,13 +410,13 @@ func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	_, _ = w.Write(text)
 }
 
-// sessionOf returns the session of a request. Clients without one share a session, and so do those of
-// sessions beyond maxSessions.
-func (g *httpGateway) sessionOf(r *http.Request) *httpSession {
+// enter returns the session of a request, which must leave it. Clients without one share a session, and so
+// do those beyond maxSessions that are all in use.
+func (g *httpGateway) enter(r *http.Request) *httpSession {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id := r.Header.Get(headerSession)
-	if g.sessions[id] == nil && len(g.sessions) >= maxSessions {
+	if g.sessions[id] == nil && !g.makeRoom(r.Context()) {
 		id = ""
 	}
 	s := g.sessions[id]
@@ -417,56 +425,73 @@ func (g *httpGateway) sessionOf(r *http.Request) *httpSession {
 		s.shared = id == ""
 		g.sessions[id] = s
 	}
-	s.used = time.Now()
+	s.requests++
 	return s
 }
 
-// adopt gives a session the id that its server has chosen.
-func (g *httpGateway) adopt(id string, s *httpSession) {
+func (g *httpGateway) leave(s *httpSession) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, known := g.sessions[id]; !known && len(g.sessions) < maxSessions {
+	s.requests--
+	s.used = time.Now()
+}
+
+// adopt gives a session the id that its server has chosen.
+func (g *httpGateway) adopt(ctx context.Context, id string, s *httpSession) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, known := g.sessions[id]; !known && g.makeRoom(ctx) {
 		s.used = time.Now()
 		s.shared = id == ""
 		g.sessions[id] = s
 	}
 }
 
-// end ends the session with an id.
-func (g *httpGateway) end(ctx context.Context, id string) {
-	g.mu.Lock()
+// makeRoom reports whether there is room for another session. If need be, the one ends that was not used
+// for the longest time. It is called with mu held.
+func (g *httpGateway) makeRoom(ctx context.Context) bool {
+	if len(g.sessions) < maxSessions {
+		return true
+	}
+	oldest, found := "", false
+	for id, s := range g.sessions {
+		if s.requests == 0 && (!found || s.used.Before(g.sessions[oldest].used)) {
+			oldest, found = id, true
+		}
+	}
+	if found {
+		g.remove(ctx, oldest)
+	}
+	return found
+}
+
+// remove ends a session in the background. It is called with mu held.
+func (g *httpGateway) remove(ctx context.Context, id string) {
 	s := g.sessions[id]
 	delete(g.sessions, id)
-	g.mu.Unlock()
-	if s != nil {
-		s.end(ctx)
+	g.ending.Go(func() { s.end(ctx) })
+}
+
+// end ends sessions in the background: the service may be out of reach.
+func (g *httpGateway) end(ctx context.Context, which func(*httpSession) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, s := range g.sessions {
+		if which(s) {
+			g.remove(ctx, id)
+		}
 	}
 }
 
 // endUnused ends the sessions that were not used since a time.
 func (g *httpGateway) endUnused(ctx context.Context, since time.Time) {
-	g.endThose(ctx, func(s *httpSession) bool { return s.used.Before(since) && s.idle() })
+	g.end(ctx, func(s *httpSession) bool { return s.requests == 0 && s.used.Before(since) })
 }
 
-// endAll ends all sessions.
+// endAll ends all sessions, and waits for that.
 func (g *httpGateway) endAll(ctx context.Context) {
-	g.endThose(ctx, func(*httpSession) bool { return true })
-}
-
-func (g *httpGateway) endThose(ctx context.Context, which func(*httpSession) bool) {
-	g.mu.Lock()
-	var ids []string
-	for id, s := range g.sessions {
-		if which(s) {
-			ids = append(ids, id)
-		}
-	}
-	g.mu.Unlock()
-	var ending sync.WaitGroup
-	for _, id := range ids {
-		ending.Go(func() { g.end(ctx, id) })
-	}
-	ending.Wait()
+	g.end(ctx, func(*httpSession) bool { return true })
+	g.ending.Wait()
 }
 
 // messageReader finds the messages in an answer.

@@ -81,12 +81,21 @@ type posted struct {
 // post sends a message as clients do.
 func post(t *testing.T, address, body string, change func(*http.Request)) posted {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
+	return request(t, http.MethodPost, address, body, func(r *http.Request) {
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if change != nil {
+			change(r)
+		}
+	})
+}
+
+func request(t *testing.T, method, address, body string, change func(*http.Request)) posted {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Accept", "application/json, text/event-stream")
 	if change != nil {
 		change(request)
 	}
@@ -365,16 +374,7 @@ func TestSessionsOverHTTP(t *testing.T) {
 	if len(service.complete) != 0 {
 		t.Errorf("completed are %v", service.complete)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, address, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	named(request)
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = response.Body.Close()
+	request(t, http.MethodDelete, address, "", named)
 	g.endUnused(t.Context(), time.Now().Add(time.Minute))
 	servicetest.Eventually(t, "both chains are completed", func() bool {
 		service.mu.Lock()
@@ -382,4 +382,118 @@ func TestSessionsOverHTTP(t *testing.T) {
 		slices.Sort(service.complete)
 		return slices.Equal(service.complete, []string{"chain-1", "chain-2"})
 	})
+}
+
+// approve is the decision that a person must approve a call.
+func approve(int, string) (map[string]any, time.Duration) {
+	return map[string]any{"policy_decision": "require_approval", "approval_id": "approval-1"}, 0
+}
+
+// A client that deletes its session gives up the calls that wait in it. A session goes on if the server
+// does not delete it, and nobody can delete that of the clients without one.
+//
+//countersign:race
+func TestDeletedSessions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		session string
+		status  int
+		ends    bool
+	}{
+		"deleted":                 {"named", http.StatusOK, true},
+		"not known to the server": {"named", http.StatusNotFound, true},
+		"not deleted":             {"named", http.StatusMethodNotAllowed, false},
+		"no session":              {"", http.StatusOK, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := &fakeService{decide: approve, pending: true}
+			g, address := newTestHTTP(t, service, &upstream{answer: func(w http.ResponseWriter) { w.WriteHeader(test.status) }})
+			header := func(r *http.Request) { r.Header.Set(headerSession, test.session) }
+			answered := make(chan posted, 1)
+			go func() { answered <- post(t, address, aCall, header) }()
+			servicetest.Eventually(t, "the call waits", func() bool {
+				service.mu.Lock()
+				defer service.mu.Unlock()
+				return service.asked == 1
+			})
+			if got := request(t, http.MethodDelete, address, "", header); got.status != test.status {
+				t.Errorf("the request is answered %+v", got)
+			}
+			if !test.ends {
+				g.mu.Lock()
+				if g.sessions[test.session] == nil {
+					t.Error("the session has ended")
+				}
+				g.mu.Unlock()
+				g.endAll(t.Context())
+			}
+			if got := <-answered; !strings.Contains(got.text, "was cancelled") {
+				t.Errorf("the call is answered %s", got.text)
+			}
+			g.endAll(t.Context())
+			if service.given != 1 || len(service.complete) != 1 {
+				t.Errorf("%d approvals were cancelled, and completed are %v", service.given, service.complete)
+			}
+		})
+	}
+}
+
+// While the service cannot be reached, the gateway goes on although a session cannot end.
+//
+//countersign:race
+func TestSessionsEndInTheBackground(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: allowAll, outage: "/outcome"}
+	g, address := newTestHTTP(t, service, &upstream{})
+	post(t, address, aCall, nil)
+	ended := make(chan struct{})
+	go func() {
+		g.endUnused(t.Context(), time.Now().Add(time.Minute))
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(callTimeout):
+		t.Error("it waits for the service")
+	}
+	service.mu.Lock()
+	service.outage = ""
+	service.mu.Unlock()
+	g.endAll(t.Context())
+	if len(service.outcomes) != 1 || len(service.complete) != 1 {
+		t.Errorf("the outcomes are %v, and completed are %v", service.outcomes, service.complete)
+	}
+}
+
+// A session with a request under way is in use, however long that takes. When there are too many, the
+// one that was not used for the longest time ends.
+//
+//countersign:race
+func TestSessionsInUse(t *testing.T) {
+	t.Parallel()
+	opened, release := make(chan struct{}), make(chan struct{})
+	g, address := newTestHTTP(t, &fakeService{decide: allowAll}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			close(opened)
+			<-release
+		}
+	}))
+	named := func(id string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(headerSession, id) }
+	}
+	var stream sync.WaitGroup
+	stream.Go(func() { request(t, http.MethodGet, address, "", named("stream")) })
+	<-opened
+	g.endUnused(t.Context(), time.Now().Add(time.Minute))
+	for id := range maxSessions {
+		post(t, address, `{"jsonrpc":"2.0","method":"ping"}`, named(fmt.Sprint(id)))
+	}
+	g.mu.Lock()
+	if len(g.sessions) != maxSessions || g.sessions["stream"] == nil || g.sessions["0"] != nil || g.sessions["1"] == nil {
+		t.Errorf("there are %d sessions", len(g.sessions))
+	}
+	g.mu.Unlock()
+	close(release)
+	stream.Wait()
 }

@@ -185,10 +185,15 @@ func (s *session) report(p *permit, result outcome) {
 	s.reports.Go(func() { s.chains.report(s.reporting, p, result) })
 }
 
-// end ends the session, after neither party is read from any more.
+// end ends the session. The calls that wait are given up.
 func (s *session) end(ctx context.Context) {
 	s.mu.Lock()
 	s.ended = true
+	for _, call := range s.open {
+		if call.permit == nil {
+			call.cancel()
+		}
+	}
 	s.mu.Unlock()
 	s.deciding.Wait()
 	s.mu.Lock()
@@ -201,13 +206,6 @@ func (s *session) end(ctx context.Context) {
 	s.mu.Unlock()
 	s.chains.end(ctx)
 	s.reports.Wait()
-}
-
-// idle reports whether no call is open.
-func (s *session) idle() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.open) == 0
 }
 
 // enter adds an open call.
