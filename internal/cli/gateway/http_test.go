@@ -497,3 +497,32 @@ func TestSessionsInUse(t *testing.T) {
 	close(release)
 	stream.Wait()
 }
+
+// The gateway ends when it is told to, also if a client neither sends the rest of its message nor leaves.
+//
+//countersign:race
+func TestClientsDoNotKeepTheGateway(t *testing.T) {
+	t.Parallel()
+	g, _ := newTestHTTP(t, &fakeService{decide: allowAll}, &upstream{})
+	listener, err := cli.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.serve(ctx, listener) }()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	// The gateway says that the rest may come, so it has begun to read.
+	fmt.Fprint(client, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+	if _, err := client.Read(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
