@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -394,12 +395,13 @@ func (x *httpExchange) relay(c *governedCall) {
 	default:
 		text, err := cli.ReadBounded(x.response.Body, maxLine)
 		x.observe(c)(text)
-		m, unreadable := parse(text)
-		if err != nil || unreadable != nil {
+		// It may have line breaks, which an event may not.
+		var line bytes.Buffer
+		if _, id := responseOf(text); err != nil || id != c.request || json.Compact(&line, text) != nil {
 			_ = x.answer(errorMessage(c.request, fmt.Errorf("the server answered with the status %d, and not with a message", x.response.StatusCode)))
 			return
 		}
-		_ = x.answer(m.value.Bytes())
+		_ = x.answer(line.Bytes())
 	}
 }
 

@@ -328,12 +328,20 @@ func TestAnswersAreObservedFirst(t *testing.T) {
 // While a call waits for a person, the client gets a stream of events. The server's answer is its last.
 func TestWaitOverHTTP(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]func(http.ResponseWriter){
-		"a message": func(w http.ResponseWriter) { fmt.Fprint(w, "{\n\"id\":1,\"result\":{}}") },
-		"a stream": func(w http.ResponseWriter) {
+	for name, test := range map[string]struct {
+		answer func(http.ResponseWriter)
+		last   string
+	}{
+		"a message":      {func(w http.ResponseWriter) { fmt.Fprint(w, "{\n\"id\":1,\"result\":{}}") }, `{"id":1,"result":{}}`},
+		"a large number": {func(w http.ResponseWriter) { fmt.Fprint(w, `{"id":1, "result":{"n":12345678901234567890}}`) }, `{"id":1,"result":{"n":12345678901234567890}}`},
+		"a stream": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "data: {\"id\":1,\"result\":{}}\n\n")
-		},
+		}, `{"id":1,"result":{}}`},
+		"no answer to the call": {func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"error":"invalid_token"}`)
+		}, `{"error":{"code":-32603,"message":"the server answered with the status 401, and not with a message"},"id":1,"jsonrpc":"2.0"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -343,10 +351,10 @@ func TestWaitOverHTTP(t *testing.T) {
 				}
 				return allow(1), 0
 			}}
-			_, address := newTestHTTP(t, service, &upstream{answer: answer})
+			_, address := newTestHTTP(t, service, &upstream{answer: test.answer})
 			got := post(t, address, aCall, nil)
 			events := strings.Split(strings.TrimSuffix(got.text, "\n\n"), "\n\n")
-			if got.header.Get("Content-Type") != "text/event-stream" || len(events) != 2 || !strings.Contains(events[0], "notifications/progress") || !strings.HasSuffix(events[1], `data: {"id":1,"result":{}}`) {
+			if got.header.Get("Content-Type") != "text/event-stream" || len(events) != 2 || !strings.Contains(events[0], "notifications/progress") || !strings.HasSuffix(events[1], "data: "+test.last) {
 				t.Errorf("the call is answered %q", got.text)
 			}
 		})
