@@ -36,7 +36,7 @@ const (
 type httpGateway struct {
 	newSession func() *session
 	upstream   *url.URL
-	client     *http.Client // of the upstream server
+	transport  *http.Transport // to the upstream server
 	log        func(format string, args ...any)
 
 	mu       sync.Mutex
@@ -189,13 +189,22 @@ func (g *httpGateway) forward(r *http.Request, body io.Reader, length int64) (*h
 		request.Header.Del("Content-Encoding")
 	}
 	request.ContentLength = length
-	request.GetBody = nil                 // a call is not repeated
-	response, err := g.client.Do(request) //nolint:gosec // the operator names the server
+	request.GetBody = nil // a call is not repeated
+	response, err := g.transport.RoundTrip(request)
 	if err == nil && response.StatusCode/100 == 3 && response.StatusCode != http.StatusNotModified {
 		// A client that follows would pass by the gateway.
-		err = errors.Join(fmt.Errorf("it redirects to %q: name that address with --upstream", response.Header.Get("Location")), response.Body.Close())
+		err = errors.Join(fmt.Errorf("it redirects to %q: name that address with --upstream", redirection(response)), response.Body.Close())
 	}
 	return response, err
+}
+
+// redirection is the address to which an answer redirects, without the query: a token may be in it.
+func redirection(response *http.Response) string {
+	location, err := response.Location()
+	if err != nil {
+		return ""
+	}
+	return (&url.URL{Scheme: location.Scheme, Host: location.Host, Path: location.Path}).String()
 }
 
 // hopByHop are the headers that concern one connection only, besides those that Connection names.

@@ -196,7 +196,7 @@ func TestServerThatIsReachedTooLate(t *testing.T) {
 	t.Parallel()
 	server, service := &upstream{}, &fakeService{decide: allowAll}
 	g, address := newTestHTTP(t, service, server)
-	g.client.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	g.transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		time.Sleep(leaseTime + 100*time.Millisecond)
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}
@@ -532,5 +532,28 @@ func TestClientsDoNotKeepTheGateway(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A redirect is refused with the address that should be named instead. A token in a query is not logged,
+// nor is what a server sends instead of an address.
+func TestRedirectsAreLoggedWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	for location, want := range map[string]string{
+		"https://elsewhere.example/mcp/?token=hidden": `"https://elsewhere.example/mcp/"`,
+		"%zz?token=hidden":                            `""`,
+	} {
+		g, address := newTestHTTP(t, &fakeService{decide: allowAll}, &upstream{answer: func(w http.ResponseWriter) {
+			w.Header().Set("Location", location)
+			w.WriteHeader(http.StatusPermanentRedirect)
+		}})
+		var logged strings.Builder
+		g.log = func(format string, args ...any) { fmt.Fprintf(&logged, format, args...) }
+		if got := post(t, address+"?token=hidden", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, nil); got.status != http.StatusBadGateway {
+			t.Errorf("it is answered %+v", got)
+		}
+		if text := logged.String(); strings.Contains(text, "hidden") || !strings.Contains(text, "redirects to "+want) {
+			t.Errorf("the log says %s", text)
+		}
 	}
 }

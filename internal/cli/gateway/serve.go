@@ -65,10 +65,9 @@ func (c *Command) check() (*url.URL, error) {
 }
 
 func newHTTPGateway(upstream *url.URL, newSession func() *session, log func(string, ...any)) *httpGateway {
-	return &httpGateway{
-		newSession: newSession, upstream: upstream, log: log, sessions: make(map[string]*httpSession),
-		client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = maxOpenCalls // connecting takes some of the time of a permit
+	return &httpGateway{newSession: newSession, upstream: upstream, transport: transport, log: log, sessions: make(map[string]*httpSession)}
 }
 
 // serve serves until ctx ends.
