@@ -175,6 +175,38 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
+// Headers reach the server, except those that are about the client's connection. The gateway has answered
+// the client's question whether to send the message: asking the server again takes the time of a permit.
+func TestHeadersThatReachTheServer(t *testing.T) {
+	t.Parallel()
+	server := &upstream{}
+	_, address := newTestHTTP(t, &fakeService{decide: allowAll}, server)
+	kept := map[string]string{
+		"Authorization": "Bearer token", "Cookie": "a=b", "Mcp-Protocol-Version": "2025-06-18", headerSession: "named", "Last-Event-Id": "7", "X-Other": "1",
+	}
+	dropped := map[string]string{
+		"Connection": "close, X-Mine", "X-Mine": "1", "Keep-Alive": "1", "Te": "trailers", "Upgrade": "h2c", "Proxy-Authorization": "Basic x", "Expect": "100-continue",
+	}
+	post(t, address, aCall, func(r *http.Request) {
+		for name, value := range kept {
+			r.Header.Set(name, value)
+		}
+		for name, value := range dropped {
+			r.Header.Set(name, value)
+		}
+	})
+	for name, value := range kept {
+		if server.header.Get(name) != value {
+			t.Errorf("%s is %q", name, server.header.Get(name))
+		}
+	}
+	for name := range dropped {
+		if server.header.Get(name) != "" {
+			t.Errorf("%s is %q", name, server.header.Get(name))
+		}
+	}
+}
+
 // A server reads a message as the gateway has read it, whatever its client says about the text: in UTF-7,
 // for one, this ping is a tool call. Express reads it so.
 func TestMessagesHaveOneReading(t *testing.T) {
