@@ -58,10 +58,18 @@ func (g *httpGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !isLoopback(r.Host):
 		// The browser of this machine may have been led here under another name.
 		http.Error(w, "the gateway does not go by this name", http.StatusForbidden)
+	case isForeign(r.Header):
+		http.Error(w, "the gateway is not for pages of other sites", http.StatusForbidden)
 	case r.URL.Path != g.upstream.Path:
 		http.NotFound(w, r)
+	case len(r.Header.Values(headerSession)) > 1:
+		// The server could take the other one.
+		http.Error(w, "the request names two sessions", http.StatusBadRequest)
 	case r.Method == http.MethodPost:
 		g.post(w, r)
+	case r.ContentLength != 0 && (r.Method == http.MethodGet || r.Method == http.MethodDelete):
+		// While nobody reads it, nobody would notice that the client is gone.
+		http.Error(w, "the request must not have a body", http.StatusBadRequest)
 	case r.Method == http.MethodGet, r.Method == http.MethodDelete:
 		s := g.enter(r)
 		defer g.leave(s)
@@ -82,6 +90,17 @@ func isLoopback(host string) bool {
 	}
 	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return strings.EqualFold(host, "localhost") || err == nil && address.IsLoopback()
+}
+
+// isForeign reports whether a browser made a request for a page that is not of this machine. Such a page
+// can send no messages, but it could open streams and, if the server lets it, read them.
+func isForeign(header http.Header) bool {
+	for _, origin := range header.Values("Origin") {
+		if u, err := url.Parse(origin); err != nil || !isLoopback(u.Host) {
+			return true
+		}
+	}
+	return header.Get("Sec-Fetch-Site") == "cross-site"
 }
 
 // post handles a message of a client.

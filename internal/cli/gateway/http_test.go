@@ -155,7 +155,13 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		status int
 	}{
 		"another host":       {ping, func(r *http.Request) { r.Host = "attacker.example" }, http.StatusForbidden},
+		"another page":       {ping, header("Origin", "https://attacker.example"), http.StatusForbidden},
+		"a hidden page":      {ping, header("Origin", "null"), http.StatusForbidden},
+		"an image of a page": {ping, header("Sec-Fetch-Site", "cross-site"), http.StatusForbidden},
+		"two sessions":       {ping, func(r *http.Request) { r.Header[headerSession] = []string{"a", "b"} }, http.StatusBadRequest},
 		"another path":       {ping, func(r *http.Request) { r.URL.Path = "/other" }, http.StatusNotFound},
+		"a stream with text": {ping, func(r *http.Request) { r.Method = http.MethodGet }, http.StatusBadRequest},
+		"a deletion":         {ping, func(r *http.Request) { r.Method, r.ContentLength = http.MethodDelete, -1 }, http.StatusBadRequest},
 		"another method":     {ping, func(r *http.Request) { r.Method = http.MethodPut }, http.StatusMethodNotAllowed},
 		"a form":             {ping, header("Content-Type", "text/plain"), http.StatusUnsupportedMediaType},
 		"compressed":         {ping, header("Content-Encoding", "gzip"), http.StatusUnsupportedMediaType},
