@@ -380,9 +380,13 @@ func (x *httpExchange) finish(c *governedCall) {
 		return // the answer comes in a stream of its own
 	default:
 		x.relay(c)
-		result = outcome{"unknown", "the connection to the server ended before it did"}
-		if status := x.response.StatusCode; status >= http.StatusBadRequest {
+		switch status := x.response.StatusCode; {
+		case status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
+			result = outcome{"unknown", fmt.Sprintf("a proxy has answered with the status %d instead of the server", status)}
+		case status >= http.StatusBadRequest:
 			result = outcome{"failed", fmt.Sprintf("the server answered with the status %d", status)}
+		default:
+			result = outcome{"unknown", "the connection to the server ended before it did"}
 		}
 	}
 	x.session.settle(c.id, result)

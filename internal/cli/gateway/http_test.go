@@ -267,6 +267,7 @@ func TestAnswersOverHTTP(t *testing.T) {
 		"in a stream":        {write("text/event-stream; charset=utf-8", 200, "id: 1\r\ndata: {\"method\":\"x\"}\r\n\r\ndata: {\"id\":1,\ndata: \"result\":{\"isError\":true}}\n\n"), `"isError":true`, []string{"failed"}},
 		"a stream that ends": {write("text/event-stream", 200, "data: {\"method\":\"x\"}\n\n"), "data", []string{"unknown"}},
 		"no message":         {write("text/plain", 500, "broken"), "broken", []string{"failed"}},
+		"a proxy's answer":   {write("text/html", 504, "timeout"), "timeout", []string{"unknown"}},
 		"later":              {write("application/json", 202, ""), "", nil},
 		"lost":               {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "it may have been carried out", []string{"unknown"}},
 	} {
