@@ -596,3 +596,35 @@ func TestRedirectsAreLoggedWithoutSecrets(t *testing.T) {
 		}
 	}
 }
+
+// silentExchange is an exchange with a client that is gone.
+type silentExchange struct{ exchange }
+
+func (silentExchange) tell([]byte) error { return net.ErrClosed }
+
+// A call whose client cannot be told that it waits is given up: nobody would get its answer.
+//
+//countersign:race
+func TestCallsOfClientsThatAreGone(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: approve, pending: true}
+	s := newTestSession(t, service)
+	m, err := parse([]byte(aCall))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, refusal := s.prepare(t.Context(), m)
+	if refusal != nil {
+		t.Fatalf("%s", refusal)
+	}
+	ended := make(chan bool, 1)
+	go func() { ended <- s.govern(c, silentExchange{}) }()
+	select {
+	case sent := <-ended:
+		if sent || service.given != 1 {
+			t.Errorf("sent: %t, cancelled: %d", sent, service.given)
+		}
+	case <-time.After(callTimeout):
+		t.Error("the call still waits")
+	}
+}

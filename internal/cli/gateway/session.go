@@ -153,6 +153,7 @@ func tellProgress(c *governedCall, w wait, x exchange, decided <-chan struct{}) 
 			text = progressMessage(c.token, int64(time.Since(began).Seconds()), "waiting for a person to decide: "+w.url)
 		}
 		if x.tell(text) != nil {
+			c.cancel() // nobody would get the answer
 			return
 		}
 		select {
