@@ -284,6 +284,8 @@ func (g *httpGateway) call(w http.ResponseWriter, r *http.Request, s *httpSessio
 		writeJSON(w, http.StatusOK, refusal)
 		return
 	}
+	s.deciding.Add(1) // the session ends after this, when the outcome is known
+	defer s.deciding.Done()
 	x := &httpExchange{gateway: g, session: s, w: w, r: r, m: m}
 	if s.govern(c, x) {
 		x.finish(c)

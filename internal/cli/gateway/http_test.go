@@ -486,6 +486,39 @@ func TestDeletedSessions(t *testing.T) {
 	}
 }
 
+// A call that is carried out while its session is deleted has the outcome that its answer says.
+//
+//countersign:race
+func TestDeletionDuringACall(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan struct{}), make(chan struct{})
+	service := &fakeService{decide: allowAll}
+	g, address := newTestHTTP(t, service, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			return
+		}
+		close(arrived)
+		<-release
+		fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	}))
+	named := func(r *http.Request) { r.Header.Set(headerSession, "named") }
+	var call sync.WaitGroup
+	call.Go(func() { post(t, address, aCall, named) })
+	<-arrived
+	request(t, http.MethodDelete, address, "", named)
+	servicetest.Eventually(t, "the session ends", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.sessions) == 0
+	})
+	close(release)
+	call.Wait()
+	g.endAll(t.Context())
+	if !slices.Equal(service.outcomes, []string{"succeeded"}) || len(service.complete) != 1 {
+		t.Errorf("the outcomes are %v, and completed are %v", service.outcomes, service.complete)
+	}
+}
+
 // While the service cannot be reached, the gateway goes on although a session cannot end.
 //
 //countersign:race

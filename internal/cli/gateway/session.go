@@ -38,7 +38,7 @@ type session struct {
 	mu       sync.Mutex
 	open     map[string]*openCall // by the ids of the calls
 	expiry   time.Duration        // cancelTime
-	deciding sync.WaitGroup       // Add is called with mu held, before the session has ended
+	deciding sync.WaitGroup       // Add is called with mu held, before the session has ended, or by a call
 	ended    bool
 }
 
