@@ -548,15 +548,15 @@ func (r *messageReader) write(part []byte) {
 	if r.over = r.over || len(r.text)+len(r.data)+len(part) > maxLine; r.over {
 		return
 	}
-	r.text = append(r.text, part...)
 	for r.stream {
-		line, rest, found := bytes.Cut(r.text, []byte("\n"))
+		line, rest, found := bytes.Cut(part, []byte("\n"))
 		if !found {
-			return
+			break
 		}
-		r.line(bytes.TrimSuffix(line, []byte("\r")))
-		r.text = rest
+		r.line(bytes.TrimSuffix(append(r.text, line...), []byte("\r")))
+		r.text, part = nil, rest
 	}
+	r.text = append(r.text, part...)
 }
 
 // line reads a line of a stream of events.

@@ -661,3 +661,26 @@ func TestCallsOfClientsThatAreGone(t *testing.T) {
 		t.Error("the call still waits")
 	}
 }
+
+// The messages of a stream are found however it is cut into parts, and a long one is not searched again
+// with each of them: one of 32 MiB in small parts took minutes.
+func TestMessagesInPartsOfAStream(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 32<<20)
+	for size, text := range map[int]string{
+		1:       "id: 1\r\ndata: a\r\ndata:b\r\n\r\n: c\n\ndata: d\n\n",
+		7:       "data: a\ndata: b\n\nevent: x\ndata: d\n\n",
+		1 << 20: "data: a\ndata: b\n\ndata: d\n\ndata: e",
+		512:     "data: a\ndata: b\n\ndata: d\n\ndata: " + long,
+	} {
+		var got []string
+		reader := newMessageReader("text/event-stream; charset=utf-8", func(text []byte) { got = append(got, string(text)) })
+		for part := range slices.Chunk([]byte(text), size) {
+			reader.write(part)
+		}
+		reader.end()
+		if !slices.Equal(got, []string{"a\nb\n", "d\n"}) {
+			t.Errorf("in parts of %d bytes the messages are %q", size, got)
+		}
+	}
+}
