@@ -76,7 +76,7 @@ type postponedCall struct {
 }
 
 func fingerprint(act *action) [sha256.Size]byte {
-	return sha256.Sum256(append([]byte(act.Tool+"\x00"), act.Input...))
+	return sha256.Sum256(append([]byte(act.Agent+"\x00"+act.Tool+"\x00"), act.Input...))
 }
 
 // postpone keeps a call for its repetition. The caller still has to leave the chain. postpone returns false

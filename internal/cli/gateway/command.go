@@ -145,9 +145,9 @@ func startError(err error) error {
 // newSession returns a session. Its reporting must be set. newest is shared by all sessions.
 func (c *Command) newSession(api *cli.Client, log func(string, ...any), newest *atomic.Int64) *session {
 	s := &session{log: log, slots: make(chan struct{}, maxOpenCalls), open: make(map[string]*openCall), expiry: cancelTime}
-	agent := func() string {
+	agent := func(call *toolCall) string {
 		client, _ := s.parties.names()
-		return firstOf(c.Agent, client.Name, "mcp-client")
+		return firstOf(c.Agent, client.Name, call.client.Name, "mcp-client")
 	}
 	describe := func() (string, map[string]string) {
 		client, server := s.parties.names()

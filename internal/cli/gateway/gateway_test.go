@@ -26,6 +26,7 @@ type fakeService struct {
 	asked    int
 	most     int64 // events of a chain; negative if it does not say
 	opened   []map[string]any
+	agents   []any // of the actions
 	outcomes []string
 	complete []string
 	pending  bool   // approvals are not decided
@@ -62,6 +63,7 @@ func (f *fakeService) answer(r *http.Request, in map[string]any) (map[string]any
 		return answer, 0
 	case strings.HasSuffix(path, "/events"):
 		f.asked++
+		f.agents = append(f.agents, in["agent_name"])
 		answer, late := f.decide(f.asked, in["action_name"].(string))
 		answer["event_id"] = fmt.Sprintf("event-%d", f.asked)
 		answer["chain_id"] = strings.Split(path, "/")[3]

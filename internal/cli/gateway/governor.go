@@ -38,7 +38,7 @@ const (
 // governor has calls decided by the service. It is safe for concurrent use.
 type governor struct {
 	api      *cli.Client
-	agent    func() string
+	agent    func(*toolCall) string
 	patience time.Duration // of a call that needs approval; 0 for that of its client
 	// newest is the highest number of an audit log entry that an answer has named. An allow that is
 	// older than a stop may arrive after it.
@@ -134,7 +134,7 @@ type action struct {
 // valid permit, and returns false if it was too late to use it; then the service is asked again. waiting
 // is called when a wait begins. The error says why the call was not begun.
 func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, waiting func(wait), begin func(*permit) bool) error {
-	act := &action{g.agent(), "tool_call", call.tool, call.arguments.Bytes(), uuid.NewString()}
+	act := &action{g.agent(call), "tool_call", call.tool, call.arguments.Bytes(), uuid.NewString()}
 	chain, err := chains.resume(act), error(nil)
 	if chain == nil {
 		chain, err = chains.take(ctx)

@@ -128,10 +128,9 @@ func (g *httpGateway) post(w http.ResponseWriter, r *http.Request) {
 	}
 	s := g.enter(r)
 	defer g.leave(s)
-	if m.method == methodInitialize {
-		s = &httpSession{session: g.newSession()} // the answer has its id
+	if !s.shared {
+		s.parties.noteClient(m)
 	}
-	s.parties.noteClient(m)
 	switch {
 	case m.method == methodCallTool:
 		g.call(w, r, s, m)
@@ -179,8 +178,9 @@ func (g *httpGateway) pass(w http.ResponseWriter, r *http.Request, s *httpSessio
 		relay(w, response, s.observe)
 		return response.StatusCode
 	}
-	if m.method == methodInitialize {
-		g.adopt(r.Context(), response.Header.Get(headerSession), s)
+	if id := response.Header.Get(headerSession); m.method == methodInitialize && id != "" {
+		s = g.adopt(r.Context(), id)
+		s.parties.noteClient(m)
 	}
 	// What is answered here is not a call, even if it has the id of one.
 	relay(w, response, func(text []byte) {
@@ -472,15 +472,18 @@ func (g *httpGateway) leave(s *httpSession) {
 	s.used = time.Now()
 }
 
-// adopt gives a session the id that its server has chosen.
-func (g *httpGateway) adopt(ctx context.Context, id string, s *httpSession) {
+// adopt returns the session to which its server has given an id.
+func (g *httpGateway) adopt(ctx context.Context, id string) *httpSession {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, known := g.sessions[id]; !known && g.makeRoom(ctx) {
-		s.used = time.Now()
-		s.shared = id == ""
-		g.sessions[id] = s
+	s := g.sessions[id]
+	if s == nil {
+		s = &httpSession{session: g.newSession(), used: time.Now()}
+		if g.makeRoom(ctx) {
+			g.sessions[id] = s
+		}
 	}
+	return s
 }
 
 // makeRoom reports whether there is room for another session. If need be, the one ends that was not used

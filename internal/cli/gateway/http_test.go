@@ -684,3 +684,27 @@ func TestMessagesInPartsOfAStream(t *testing.T) {
 		}
 	}
 }
+
+// Clients that share a session are not taken for each other: a call is recorded under the name that comes
+// with it. What their server calls itself is known all the same.
+func TestNamesInASharedSession(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: deny}
+	_, address := newTestHTTP(t, service, &upstream{answer: func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":{"serverInfo":{"name":"tools"}}}`)
+	}})
+	post(t, address, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientInfo":{"name":"first"}}}`, nil)
+	for _, name := range []string{"", "one", "two"} {
+		post(t, address, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","_meta":{"io.modelcontextprotocol/clientInfo":{"name":%q}}}}`, name), nil)
+	}
+	if want := []any{"mcp-client", "one", "two"}; !slices.Equal(service.agents, want) {
+		t.Errorf("the agents are %v", service.agents)
+	}
+	if fingerprint(&action{Agent: "one", Tool: "pay"}) == fingerprint(&action{Agent: "two", Tool: "pay"}) {
+		t.Error("one takes up the call for which another waits")
+	}
+	if chain := service.opened[0]; chain["name"] != "tools" || chain["metadata"].(map[string]any)["mcp_client"] != nil {
+		t.Errorf("the chain is %v", chain)
+	}
+}

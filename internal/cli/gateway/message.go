@@ -116,6 +116,7 @@ func checkNames(object canon.Value, names ...string) error {
 // toolCall is what a request asks for.
 type toolCall struct {
 	tool      string
+	client    party       // in a shared session; otherwise the session knows it
 	arguments canon.Value // an object
 	token     canon.Value // of the progress that the client wants to be told; null without one
 }

@@ -34,13 +34,20 @@ type introduction struct {
 func (p *parties) noteClient(m *message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.client.Name == "" {
+		p.client = clientOf(m)
+	}
+}
+
+// clientOf is who a message of a client says that it is from.
+func clientOf(m *message) party {
 	params, ok := m.value.Get("params")
-	if p.client.Name != "" || !ok {
-		return
+	if !ok {
+		return party{}
 	}
 	var told introduction
 	_ = json.Unmarshal(params.Bytes(), &told) // what was not told stays empty
-	p.client = told.Client.or(told.Meta.Client)
+	return told.Client.or(told.Meta.Client)
 }
 
 // noteServer reads a message of the server, unless its name is known.

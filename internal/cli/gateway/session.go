@@ -84,7 +84,7 @@ func (s *session) prepare(ctx context.Context, m *message) (c *governedCall, ref
 	}
 	c = &governedCall{toolCall: call, id: m.id, request: m.id}
 	if s.shared {
-		c.id = uuid.NewString()
+		c.id, c.client = uuid.NewString(), clientOf(m)
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	if err := s.enter(c.id, &openCall{request: m.id, cancel: c.cancel}); err != nil {
