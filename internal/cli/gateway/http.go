@@ -549,6 +549,7 @@ func newMessageReader(contentType string, each func([]byte)) *messageReader {
 
 func (r *messageReader) write(part []byte) {
 	if r.over = r.over || len(r.text)+len(r.data)+len(part) > maxLine; r.over {
+		r.text, r.data = nil, nil
 		return
 	}
 	for r.stream {

@@ -708,3 +708,17 @@ func TestNamesInASharedSession(t *testing.T) {
 		t.Errorf("the chain is %v", chain)
 	}
 }
+
+// What is too long to be read is not kept either.
+func TestLongAnswersAreNotKept(t *testing.T) {
+	t.Parallel()
+	reader := newMessageReader("application/json", func([]byte) { t.Error("it is read") })
+	part := make([]byte, maxLine/2)
+	for range 3 {
+		reader.write(part)
+	}
+	reader.end()
+	if reader.text != nil {
+		t.Errorf("%d bytes are kept", len(reader.text))
+	}
+}
