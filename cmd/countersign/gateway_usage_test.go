@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"io"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"countersign/internal/ledger"
+	"countersign/internal/servicetest"
 )
 
 // What is wrong with a command line, a key, a service or a server is said at once, in one line, and with
@@ -39,7 +39,7 @@ func TestGatewaysThatCannotStart(t *testing.T) {
 			t.Parallel()
 			in, client := io.Pipe() // which stays open
 			defer client.Close()
-			var log bytes.Buffer
+			var log servicetest.Buffer // the server writes to it as well
 			code := run(t.Context(), append([]string{"gateway", "--url", service.address}, test.args...), in, io.Discard, &log)
 			if said := log.String(); code != test.code || !strings.Contains(said, test.says) {
 				t.Errorf("it ended with status %d and said\n%s", code, said)
@@ -67,11 +67,11 @@ func TestGatewaysThatCannotStart(t *testing.T) {
 type noticingWriter struct {
 	text  string
 	close io.Closer
-	all   bytes.Buffer
+	all   servicetest.Buffer
 }
 
 func (w *noticingWriter) Write(b []byte) (int, error) {
-	w.all.Write(b)
+	_, _ = w.all.Write(b)
 	if strings.Contains(w.all.String(), w.text) {
 		_ = w.close.Close()
 	}

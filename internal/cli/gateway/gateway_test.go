@@ -301,6 +301,19 @@ func TestChainsFollowEachOther(t *testing.T) {
 	}
 }
 
+// A chain that somebody else has completed is replaced once for a call, not for ever.
+func TestChainsThatAreSealed(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
+		return map[string]any{"status": http.StatusConflict, "code": "chain_sealed", "detail": "the chain is sealed"}, 0
+	}}
+	s := newTestSession(t, service)
+	s.send(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}`)
+	if got := s.client.all(); len(got) != 1 || !strings.Contains(got[0], "the chain is sealed") || len(service.opened) != 2 {
+		t.Errorf("the client got %q, and %d chains were opened", got, len(service.opened))
+	}
+}
+
 // A service that does not say its limits, such as one of an earlier version, has the usual ones.
 func TestChainsWithoutKnownLimits(t *testing.T) {
 	t.Parallel()

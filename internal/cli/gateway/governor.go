@@ -145,10 +145,12 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 	defer func() { chains.leave(ctx, chain) }()
 	late, approved := 0, time.Time{} // approved is zero until a person has decided
 	awaited := ""                    // the last approval
+	replaced := false                // the chain, by another one
 	for {
 		answer, sent, err := g.record(ctx, chain, act)
-		if sealed(err) {
+		if sealed(err) && !replaced {
 			// Somebody else has completed the chain: the session goes on in another one.
+			replaced = true
 			chains.retire(ctx, chain)
 			next, failed := chains.take(ctx)
 			if failed == nil {
