@@ -63,9 +63,10 @@ func newTestHTTP(t *testing.T, service *fakeService, server http.Handler) (*http
 	command := &Command{}
 	g := newHTTPGateway(target, func() *session {
 		s := command.newSession(cli.NewClient(decisions.URL, ledger.Secret{}), t.Logf, new(atomic.Int64))
-		s.reporting = t.Context()
+		s.reporting = context.WithoutCancel(t.Context())
 		return s
 	}, t.Logf)
+	t.Cleanup(func() { g.endAll(t.Context()) }) // what it does in the background must not outlast the test
 	front := httptest.NewServer(g)
 	t.Cleanup(front.Close)
 	return g, front.URL + "/mcp"
