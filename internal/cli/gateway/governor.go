@@ -182,7 +182,7 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		case "require_approval":
 			if answer.ApprovalID == awaited {
 				_ = pause(ctx, time.Second) // nothing has changed; await sees that ctx has ended
-			} else if waiting != nil {
+			} else {
 				waiting(wait{call.tool, g.pageOf(answer)})
 			}
 			awaited = answer.ApprovalID

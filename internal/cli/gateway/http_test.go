@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"countersign/internal/cli"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/servicetest"
 )
@@ -398,6 +399,29 @@ func TestWaitOverHTTP(t *testing.T) {
 				t.Errorf("the call is answered %q", got.text)
 			}
 		})
+	}
+}
+
+// A call may wait more than once: here, its chain is completed by somebody else while it waits. The client is
+// told of one wait after the other, and then has the server's answer.
+//
+//countersign:race
+func TestCallThatWaitsTwice(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: func(n int, _ string) (map[string]any, time.Duration) {
+		switch n {
+		case 1, 3:
+			return map[string]any{"policy_decision": "require_approval", "approval_id": fmt.Sprint("approval-", n)}, 0
+		case 2:
+			return map[string]any{"status": http.StatusConflict, "code": fault.CodeChainSealed}, 0
+		}
+		return allow(1), 0
+	}}
+	_, address := newTestHTTP(t, service, &upstream{answer: func(w http.ResponseWriter) { fmt.Fprint(w, `{"id":1,"result":{}}`) }})
+	got := post(t, address, aCall, nil)
+	events := strings.Split(strings.TrimSuffix(got.text, "\n\n"), "\n\n")
+	if len(events) != 3 || !strings.Contains(events[0], "approval-1") || !strings.Contains(events[1], "approval-3") || !strings.Contains(events[2], "result") {
+		t.Errorf("the call is answered %q", got.text)
 	}
 }
 

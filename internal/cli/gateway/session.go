@@ -100,20 +100,17 @@ func (s *session) prepare(ctx context.Context, m *message) (c *governedCall, ref
 func (s *session) govern(c *governedCall, x exchange) bool {
 	defer s.deciding.Done()
 	defer c.cancel()
-	var telling sync.WaitGroup
-	decided := make(chan struct{})
-	stopTelling := sync.OnceFunc(func() { close(decided) })
+	began, stopTelling := time.Now(), func() {}
 	waiting := func(w wait) {
 		s.log("the call of %q waits for a person to decide: %s", w.tool, w.url)
-		telling.Go(func() { tellProgress(c, w, x, decided) })
+		stopTelling() // of an earlier wait: an exchange has one user at a time
+		stopTelling = startTelling(c, w, x, began)
 	}
 	err := s.governor.decide(c.ctx, s.chains, c.toolCall, waiting, func(p *permit) bool {
-		stopTelling()
-		telling.Wait() // the rest of the exchange is the server's
+		stopTelling() // the rest of the exchange is the server's
 		return s.begin(c, p, x)
 	})
 	stopTelling()
-	telling.Wait()
 	if err == nil {
 		return true
 	}
@@ -142,9 +139,19 @@ func (s *session) begin(c *governedCall, p *permit, x exchange) bool {
 	return false
 }
 
-// tellProgress tells the client that a call waits, until it is decided.
-func tellProgress(c *governedCall, w wait, x exchange, decided <-chan struct{}) {
-	began := time.Now()
+// startTelling tells the client that a call waits, until stop is called. stop may be called again.
+func startTelling(c *governedCall, w wait, x exchange, began time.Time) (stop func()) {
+	var telling sync.WaitGroup
+	stopped := make(chan struct{})
+	telling.Go(func() { tellProgress(c, w, x, began, stopped) })
+	return sync.OnceFunc(func() {
+		close(stopped)
+		telling.Wait()
+	})
+}
+
+// tellProgress tells the client that a call waits, until stopped is closed.
+func tellProgress(c *governedCall, w wait, x exchange, began time.Time, stopped <-chan struct{}) {
 	ticker := time.NewTicker(progressTime)
 	defer ticker.Stop()
 	for {
@@ -157,7 +164,7 @@ func tellProgress(c *governedCall, w wait, x exchange, decided <-chan struct{}) 
 			return
 		}
 		select {
-		case <-decided:
+		case <-stopped:
 			return
 		case <-ticker.C:
 		}
