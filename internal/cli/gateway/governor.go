@@ -136,7 +136,8 @@ type action struct {
 func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, waiting func(wait), begin func(*permit) bool) error {
 	act := &action{g.agent(call), "tool_call", call.tool, call.arguments.Bytes(), uuid.NewString()}
 	chain, err := chains.resume(act), error(nil)
-	if chain == nil {
+	resumed := chain != nil
+	if !resumed {
 		chain, err = chains.take(ctx)
 	}
 	if err != nil {
@@ -163,6 +164,9 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		if err != nil {
 			// What a person has approved is worth waiting for, but not for ever.
 			if approved.IsZero() || !passing(err) || time.Since(approved) > confirmTime || pause(ctx, longestBackoff) != nil {
+				if resumed && passing(err) {
+					chains.postpone(chain, act) // its approval stays, and the client may repeat it
+				}
 				return notCarriedOut(call.tool, err)
 			}
 			continue

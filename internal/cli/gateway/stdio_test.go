@@ -259,3 +259,30 @@ func TestApprovalsThatChangeNothing(t *testing.T) {
 		t.Errorf("the service was asked %d times", service.asked)
 	}
 }
+
+// A call that was answered while it was undecided can be taken up after an outage of the service, although it
+// was repeated during that: otherwise what a person approves would be lost, and another one asked.
+func TestPostponedCallsSurviveAnOutage(t *testing.T) {
+	t.Parallel()
+	service := &fakeService{decide: approve, pending: true}
+	s := newTestSession(t, service)
+	s.governor.patience = 50 * time.Millisecond
+	s.send(t, callOf("pay"))
+	key := func() string {
+		s.chains.mu.Lock()
+		defer s.chains.mu.Unlock()
+		for _, call := range s.chains.postponed {
+			return call.key
+		}
+		return ""
+	}
+	first := key()
+	service.mu.Lock()
+	service.outage = "/events"
+	service.mu.Unlock()
+	s.send(t, callOf("pay"))
+	if got := key(); first == "" || got != first {
+		t.Errorf("the key of the call is %q, and was %q", got, first)
+	}
+	s.end(t.Context())
+}
