@@ -72,6 +72,17 @@ type EventEntry struct {
 	Status    string    `json:"status"`
 	Rule      *string   `json:"policy_name"`
 	At        time.Time `json:"recorded_at"`
+	Approval  *struct {
+		Status string `json:"status"`
+	} `json:"approval"` // nil until the wait for a person has ended
+}
+
+// standing is the status of the action now. Status stays what was recorded first.
+func (e *EventEntry) standing() string {
+	if e.Approval != nil {
+		return e.Approval.Status
+	}
+	return e.Status
 }
 
 // Run shows a chain with its events.
@@ -118,7 +129,7 @@ func (c *chainsShowCommand) Run(p *cli.Process) error {
 			if e.Rule != nil {
 				rule = *e.Rule
 			}
-			return cli.Cells(number, cli.FormatTime(e.At), e.Agent, e.Type, e.Action, e.Decision, e.Status, rule)
+			return cli.Cells(number, cli.FormatTime(e.At), e.Agent, e.Type, e.Action, e.Decision, e.standing(), rule)
 		},
 		empty: "The chain has no events.",
 	}.print(p, events)

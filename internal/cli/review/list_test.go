@@ -1,6 +1,7 @@
 package review
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -75,4 +76,22 @@ func entries(count int) http.Handler {
 		}
 		fmt.Fprintf(w, `{"data":[%s],"next_cursor":%s}`, strings.Join(page, ","), next)
 	})
+}
+
+// An action that waited for a person is shown with how the wait ended.
+func TestEventsShowHowAWaitEnded(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"status":"awaiting_approval","approval":{"status":"approved"}}`: "approved",
+		`{"status":"awaiting_approval"}`:                                  "awaiting_approval",
+		`{"status":"denied"}`:                                             "denied",
+	} {
+		var event EventEntry
+		if err := json.Unmarshal([]byte(text), &event); err != nil {
+			t.Fatal(err)
+		}
+		if got := event.standing(); got != want {
+			t.Errorf("%s is shown as %s", text, got)
+		}
+	}
 }
