@@ -207,7 +207,7 @@ func (s *chains) leave(ctx context.Context, c *chain) {
 	}
 }
 
-// keep is leave for a call that has begun: the chain stays open until its outcome is reported.
+// keep uses a chain for a call that begins: it stays open until the outcome is reported.
 func (s *chains) keep(c *chain) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
