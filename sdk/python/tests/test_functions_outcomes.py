@@ -450,19 +450,25 @@ def test_the_outcome_of_a_call_that_outlasts_its_run_comes_before_the_chains_end
     assert [chain["status"] for chain in fake.chains] == ["completed"]
 
 
+def refusing_outcomes(fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While the event is set, the service refuses outcomes for now."""
+    receive, refusing = fake._receive, threading.Event()
+
+    def refuse(call: RecordedCall) -> Any:
+        if refusing.is_set() and call.path.endswith("/outcome"):
+            return Answer(429, {"code": "rate_limited", "detail": "too many requests"})
+        return receive(call)
+
+    monkeypatch.setattr(fake, "_receive", refuse)
+    return refusing
+
+
 def test_an_action_does_not_wait_for_the_outcomes_of_others(
     fake: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an outage the service answers again, but refuses outcomes for a while. The next action
     is decided all the same, and no outcome is lost."""
-    receive, refusing = fake._receive, threading.Event()
-
-    def refuse(call: RecordedCall) -> Any:
-        if refusing.is_set() and call.path.endswith("/outcome"):
-            return Answer(429, {"code": "rate_limited", "detail": "later"})
-        return receive(call)
-
-    monkeypatch.setattr(fake, "_receive", refuse)
+    refusing = refusing_outcomes(fake, monkeypatch)
     configure(fake, fail_modes={"default": "allow"})
     with governed_run():
         fake.go_offline()
@@ -513,14 +519,7 @@ def test_the_log_says_why_outcomes_are_reported_later(
 ) -> None:
     """A service that answers with an error can be reached. An outage later in the chain is logged
     too, because it decides about actions."""
-    receive, refusing = fake._receive, threading.Event()
-
-    def refuse(call: RecordedCall) -> Any:
-        if refusing.is_set() and call.path.endswith("/outcome"):
-            return Answer(429, {"code": "rate_limited", "detail": "too many requests"})
-        return receive(call)
-
-    monkeypatch.setattr(fake, "_receive", refuse)
+    refusing = refusing_outcomes(fake, monkeypatch)
     configure(fake, fail_modes={"default": "allow"})
     refusing.set()
     with governed_run():

@@ -5,20 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from pathlib import Path
-from typing import Any
 
-from mcp_servers import Marks, friendly
-
-
-class FileMarks(Marks):
-    async def run(self, name: str, **arguments: Any) -> str:
-        self._write(name)
-        return await super().run(name, **arguments)
-
-    def _write(self, name: str) -> None:
-        with Path(sys.argv[1]).open("a") as file:
-            file.write(f"{name}\n")
+from mcp_servers import FileMarks, friendly
 
 
 async def fail() -> str:
@@ -30,7 +18,7 @@ async def environment() -> str:
 
 
 async def main() -> None:
-    server = friendly(FileMarks())
+    server = friendly(FileMarks(sys.argv[1]))
     server.add_tool(fail, name="fail")
     server.add_tool(environment, name="environment")
     await server.run_stdio_async()

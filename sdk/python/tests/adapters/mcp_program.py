@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
-from typing import Any
 
-from mcp_servers import Marks, friendly
+from mcp_servers import FileMarks, friendly
 
 import countersign
 from countersign.adapters.mcp import MCPAdapter
 
 
-class FileMarks(Marks):
-    async def run(self, name: str, **arguments: Any) -> str:
-        self._write(name)
-        return await super().run(name, **arguments)
-
-    def _write(self, name: str) -> None:
-        with Path(sys.argv[1]).open("a") as file:
-            file.write(f"{name}\n")
-
-
 async def main() -> None:
     countersign.init()
-    server = friendly(FileMarks())
+    server = friendly(FileMarks(sys.argv[1]))
     MCPAdapter(chain_name="mcp-program", agent_name="helper").install(server)
     await server.run_stdio_async()
 

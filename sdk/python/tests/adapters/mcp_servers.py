@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import mcp
@@ -31,6 +32,22 @@ class Marks(list[Any]):
     async def run(self, name: str, **arguments: Any) -> str:
         self.append((name, arguments))
         return f"{name} done"
+
+
+class FileMarks(Marks):
+    """Marks that are lines of a file, for a server that is a program of its own."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = Path(path)
+
+    async def run(self, name: str, **arguments: Any) -> str:
+        self._write(name)
+        return await super().run(name, **arguments)
+
+    def _write(self, name: str) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{name}\n")
 
 
 def friendly(marks: Marks) -> Any:
