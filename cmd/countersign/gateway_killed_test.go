@@ -27,7 +27,7 @@ func TestGatewayWhoseClientIsKilled(t *testing.T) {
 	t.Parallel()
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
-	key := strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...))
+	key := s.agentKey(t)
 	const server = `read call; echo '{"jsonrpc":"2.0","method":"begun"}'; sleep 1
 		echo '{"jsonrpc":"2.0","method":"lost"}'; echo '{"jsonrpc":"2.0","id":1,"result":{}}'`
 	gateway := exec.Command(os.Args[0], "gateway", "--url", service.address, "--agent", "clerk", "--", "sh", "-c", server)

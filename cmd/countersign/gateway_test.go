@@ -80,8 +80,22 @@ type testGateway struct {
 	ended    chan int
 }
 
-// gatewayTransports are the ways in which the parties of a gateway are connected.
-var gatewayTransports = []string{"stdio", "http"}
+// onEachTransport runs a check for each way in which the parties of a gateway are connected.
+func onEachTransport(t *testing.T, check func(t *testing.T, transport string)) {
+	t.Helper()
+	for _, transport := range []string{"stdio", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			check(t, transport)
+		})
+	}
+}
+
+// agentKey makes a key for an agent.
+func (s *testStore) agentKey(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...))
+}
 
 // startGateway starts a gateway for a service.
 //
@@ -216,12 +230,7 @@ func pendingApproval(t *testing.T, reviewer *client) (id string) {
 //countersign:race
 func TestGateway(t *testing.T) {
 	t.Parallel()
-	for _, transport := range gatewayTransports {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			checkGateway(t, transport)
-		})
-	}
+	onEachTransport(t, checkGateway)
 }
 
 func checkGateway(t *testing.T, transport string) {
@@ -229,7 +238,7 @@ func checkGateway(t *testing.T, transport string) {
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
 	admin := service.admin(t)
-	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)), transport)
+	g := startGateway(t, service, s.agentKey(t), transport)
 	tools, err := g.ListTools(t.Context(), nil)
 	if err != nil || len(tools.Tools) != 5 {
 		t.Fatalf("the tools are %+v (%v)", tools, err)
@@ -319,12 +328,7 @@ func recordedBy(t *testing.T, admin *client) (recordedChain, []string) {
 //countersign:race
 func TestGatewayCallsThatAreGivenUp(t *testing.T) {
 	t.Parallel()
-	for _, transport := range gatewayTransports {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			checkGivenUpCalls(t, transport)
-		})
-	}
+	onEachTransport(t, checkGivenUpCalls)
 }
 
 func checkGivenUpCalls(t *testing.T, transport string) {
@@ -332,7 +336,7 @@ func checkGivenUpCalls(t *testing.T, transport string) {
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
 	admin := service.admin(t)
-	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)), transport)
+	g := startGateway(t, service, s.agentKey(t), transport)
 	ctx, cancel := context.WithCancel(t.Context())
 	given := g.beginCall(ctx, "pay", toolInput{Amount: 6200})
 	id := pendingApproval(t, admin)
@@ -364,7 +368,7 @@ func TestGatewayWithoutTheService(t *testing.T) {
 	const transport = "stdio"
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
-	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)), transport)
+	g := startGateway(t, service, s.agentKey(t), transport)
 	service.stop(t)
 	if text, failed := g.callTool(t, "echo", toolInput{}); !failed || !strings.Contains(text, "cannot be reached") {
 		t.Errorf("the call is answered %q", text)
@@ -386,7 +390,7 @@ func TestGatewayPostponesCalls(t *testing.T) {
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
 	admin := service.admin(t)
-	g := startGateway(t, service, strings.TrimSpace(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)), "stdio", "--wait", "50ms")
+	g := startGateway(t, service, s.agentKey(t), "stdio", "--wait", "50ms")
 	for range 2 {
 		if text, failed := g.callTool(t, "pay", toolInput{Amount: 6200}); !failed || !strings.Contains(text, "a person must approve it first") {
 			t.Errorf("the call is answered %q", text)

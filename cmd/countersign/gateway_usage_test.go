@@ -19,7 +19,7 @@ func TestGatewaysThatCannotStart(t *testing.T) {
 	s := migratedSQLite(t)
 	service := start(t, s.flags...)
 	key := filepath.Join(t.TempDir(), "key")
-	writeFile(t, key, []byte(succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "bot")...)))
+	writeFile(t, key, []byte(s.agentKey(t)))
 	unknown := filepath.Join(t.TempDir(), "key")
 	writeFile(t, unknown, []byte(ledger.NewAPIKey([32]byte{1}).Reveal()))
 	for name, test := range map[string]struct {

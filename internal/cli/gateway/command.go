@@ -159,7 +159,7 @@ func (c *Command) newSession(api *cli.Client, log func(string, ...any), newest *
 		}
 		return firstOf(c.Name, server.Name, "mcp-server"), metadata
 	}
-	s.governor = &governor{api: api, agent: agent, patience: c.Wait, newest: newest}
+	s.governor = &governor{api: api, agent: agent, patience: c.Wait, newest: newest, clock: time.Now}
 	s.chains = &chains{api: api, describe: describe, log: log}
 	return s
 }

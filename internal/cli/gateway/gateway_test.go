@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"countersign/internal/cli"
 	"countersign/internal/ledger"
+	"countersign/internal/servicetest"
 )
 
 // fakeService answers as the service does. It is for what a real one cannot be made to do, such as
@@ -29,10 +29,14 @@ type fakeService struct {
 	agents   []any // of the actions
 	outcomes []string
 	complete []string
-	pending  bool   // approvals are not decided
-	given    int    // approvals that were cancelled
-	outage   string // how the paths end that are not served
+	pending  bool         // approvals are not decided
+	given    int          // approvals that were cancelled
+	outage   string       // how the paths end that are not served
+	delay    atomic.Int64 // how far clock is ahead
 }
+
+// clock is the time as the gateway knows it. Late answers are late by this clock.
+func (f *fakeService) clock() time.Time { return time.Now().Add(time.Duration(f.delay.Load())) }
 
 func (f *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
@@ -41,7 +45,7 @@ func (f *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	answer, late := f.answer(r, in)
 	f.mu.Unlock()
-	time.Sleep(late)
+	f.delay.Add(int64(late))
 	if status, ok := answer["status"].(int); ok { // a problem
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(status)
@@ -90,22 +94,9 @@ func allow(act int64) map[string]any {
 }
 
 // lines are what was written to a party.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+type lines struct{ servicetest.Buffer }
 
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSuffix(l.text.String(), "\n"), "\n")
-}
+func (l *lines) all() []string { return strings.Split(strings.TrimSuffix(l.String(), "\n"), "\n") }
 
 // testSession is a session between two texts.
 type testSession struct {
@@ -123,6 +114,7 @@ func newTestSession(t *testing.T, service *fakeService) *testSession {
 	s := &testSession{}
 	command := &Command{Server: []string{"tools"}}
 	s.lineSession = &lineSession{command.newSession(cli.NewClient(web.URL, ledger.Secret{}), t.Logf, new(atomic.Int64)), &lineWriter{w: &s.client}, &lineWriter{w: &s.server}}
+	s.governor.clock = service.clock
 	s.reporting = t.Context()
 	return s
 }
@@ -256,19 +248,24 @@ func TestAllowsThatComeTooLate(t *testing.T) {
 	}
 }
 
+// permitAt is a permit that was asked for at a time, at another.
+func permitAt(sent, now time.Time) *permit {
+	return &permit{sent: sent, newest: new(atomic.Int64), clock: func() time.Time { return now }}
+}
+
 // The clock of the system may be set, and the other one may stop while the machine sleeps: a permit is
 // valid only if both say so.
 func TestPermitsNeedBothClocks(t *testing.T) {
 	t.Parallel()
 	sent := time.Now()
 	for elapsed, valid := range map[time.Duration]bool{0: true, 900 * time.Millisecond: true, leaseTime: false, time.Hour: false} {
-		if (&permit{sent: sent, newest: new(atomic.Int64)}).valid(sent.Add(elapsed)) != valid {
+		if permitAt(sent, sent.Add(elapsed)).valid() != valid {
 			t.Errorf("after %s it is not %t", elapsed, valid)
 		}
 	}
 	// Without its monotonic reading, the later time has only that of the wall clock.
 	slept := sent.Add(100 * time.Millisecond).Round(0).Add(time.Hour)
-	if (&permit{sent: sent, newest: new(atomic.Int64)}).valid(slept) {
+	if permitAt(sent, slept).valid() {
 		t.Error("it is valid after an hour of sleep")
 	}
 }

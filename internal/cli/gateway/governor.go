@@ -43,6 +43,7 @@ type governor struct {
 	// newest is the highest number of an audit log entry that an answer has named. An allow that is
 	// older than a stop may arrive after it.
 	newest *atomic.Int64
+	clock  func() time.Time
 }
 
 // permit lets one call begin, for a second or until the service has said something newer.
@@ -52,14 +53,16 @@ type permit struct {
 	sent   time.Time
 	number int64         // of the answer, as in newest
 	newest *atomic.Int64 // the governor's
+	clock  func() time.Time
 }
 
-// valid reports whether the call may begin at the time now. The monotonic clock stops on some systems
+// valid reports whether the call may begin now. The monotonic clock stops on some systems
 // while the machine sleeps, and the other one can be set, so both must agree.
-func (p *permit) valid(now time.Time) bool {
+func (p *permit) valid() bool {
 	if p.number < p.newest.Load() {
 		return false
 	}
+	now := p.clock()
 	elapsed := now.Sub(p.sent)
 	byWall := now.Round(0).Sub(p.sent.Round(0))
 	return 0 <= elapsed && elapsed < leaseTime && byWall < leaseTime && (elapsed-byWall).Abs() <= clockTolerance
@@ -173,8 +176,8 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		}
 		switch answer.Decision {
 		case "allow", "allow_with_flag":
-			p := &permit{chain, answer.EventID, sent, answer.ActNumber, g.newest}
-			if p.valid(time.Now()) && begin(p) {
+			p := &permit{chain, answer.EventID, sent, answer.ActNumber, g.newest, g.clock}
+			if p.valid() && begin(p) {
 				return nil
 			}
 			if ctx.Err() != nil {
@@ -208,7 +211,7 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 // with ctx: an approval of which nobody knows could not be cancelled.
 func (g *governor) record(ctx context.Context, chain *chain, act *action) (answer decision, sent time.Time, err error) {
 	err = retry(context.WithoutCancel(ctx), func(ctx context.Context) error {
-		answer, sent = decision{}, time.Now()
+		answer, sent = decision{}, g.clock()
 		return g.api.Call(ctx, http.MethodPost, chain.path("/events"), act, &answer)
 	})
 	if err == nil {

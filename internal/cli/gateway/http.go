@@ -363,7 +363,7 @@ type permittedBody struct {
 var errTooLate = errors.New("the permit is not valid any more")
 
 func (b *permittedBody) Read(buffer []byte) (int, error) {
-	if !b.begun.Load() && !b.permit.valid(time.Now()) {
+	if !b.begun.Load() && !b.permit.valid() {
 		b.late.Store(true)
 		return 0, errTooLate
 	}

@@ -64,6 +64,7 @@ func newTestHTTP(t *testing.T, service *fakeService, server http.Handler) (*http
 	command := &Command{}
 	g := newHTTPGateway(target, func() *session {
 		s := command.newSession(cli.NewClient(decisions.URL, ledger.Secret{}), t.Logf, new(atomic.Int64))
+		s.governor.clock = service.clock
 		s.reporting = context.WithoutCancel(t.Context())
 		return s
 	}, t.Logf)
@@ -237,7 +238,7 @@ func TestServerThatIsReachedTooLate(t *testing.T) {
 	server, service := &upstream{}, &fakeService{decide: allowAll}
 	g, address := newTestHTTP(t, service, server)
 	g.transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		time.Sleep(leaseTime + 100*time.Millisecond)
+		service.delay.Add(int64(leaseTime))
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}
 	if got := post(t, address, aCall, nil); !strings.Contains(got.text, "come too late") {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 )
 
 const maxLine = 64 << 20 // bytes of one message
@@ -74,7 +73,7 @@ func (x *lineExchange) tell(text []byte) error {
 func (x *lineExchange) answer(text []byte) error { return x.s.client.write(text) }
 
 func (x *lineExchange) send(p *permit, admit func() bool) bool {
-	sent, err := x.s.server.writeIf(func() bool { return p.valid(time.Now()) && admit() }, x.m.text)
+	sent, err := x.s.server.writeIf(func() bool { return p.valid() && admit() }, x.m.text)
 	// A server that cannot be written to has ended. The session reports the calls that it left open.
 	return sent || err != nil
 }

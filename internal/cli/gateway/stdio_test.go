@@ -67,16 +67,25 @@ func (s *testSession) calls() int {
 	return strings.Count(strings.Join(s.server.all(), ""), methodCallTool)
 }
 
+// awaitTurn waits until a call is allowed and waits for its turn to be written: its chain is used by the
+// decision and by the call.
+func (s *testSession) awaitTurn(t *testing.T) {
+	t.Helper()
+	servicetest.Eventually(t, "the call waits for its turn", func() bool {
+		s.chains.mu.Lock()
+		defer s.chains.mu.Unlock()
+		return s.chains.current != nil && s.chains.current.calls == 2
+	})
+}
+
 // A denial may be the first that is heard of a stop. An older allow begins no call after it, even if the
 // call waits only for its turn to be written.
 func TestAllowsThatAreOlderThanADenial(t *testing.T) {
 	t.Parallel()
-	allowed := make(chan struct{}, 10)
 	service := &fakeService{decide: func(_ int, tool string) (map[string]any, time.Duration) {
 		if tool == "denied" {
 			return map[string]any{"policy_decision": "deny", "act_number": 7}, 0
 		}
-		allowed <- struct{}{}
 		return allow(6), 0
 	}}
 	s := newTestSession(t, service)
@@ -84,8 +93,7 @@ func TestAllowsThatAreOlderThanADenial(t *testing.T) {
 	if err := s.fromClient(t.Context(), []byte(callOf("waits"))); err != nil {
 		t.Fatal(err)
 	}
-	<-allowed
-	time.Sleep(100 * time.Millisecond) // the answer arrives
+	s.awaitTurn(t)
 	if err := s.fromClient(t.Context(), []byte(callOf("denied"))); err != nil {
 		t.Fatal(err)
 	}
@@ -120,27 +128,26 @@ func TestNoChainToGoOnIn(t *testing.T) {
 //countersign:race
 func TestCallsThatAreGivenUpBeforeTheirTurn(t *testing.T) {
 	t.Parallel()
-	allowed := make(chan struct{}, 10)
-	service := &fakeService{decide: func(int, string) (map[string]any, time.Duration) {
-		allowed <- struct{}{}
-		return allow(1), 0
-	}}
+	service := &fakeService{decide: allowAll}
 	s := newTestSession(t, service)
 	s.lineSession.server.mu.Lock()
 	if err := s.fromClient(t.Context(), []byte(callOf("pay"))); err != nil {
 		t.Fatal(err)
 	}
-	<-allowed
-	time.Sleep(100 * time.Millisecond) // the answer arrives
+	s.awaitTurn(t)
 	cancelled := make(chan error, 1)
 	go func() {
 		cancelled <- s.fromClient(t.Context(), []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"pay"}}`))
 	}()
-	time.Sleep(100 * time.Millisecond)
-	s.lineSession.server.mu.Unlock()
-	if err := <-cancelled; err != nil {
-		t.Fatal(err)
+	select {
+	case err := <-cancelled:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the notification waits for the server as well")
 	}
+	s.lineSession.server.mu.Unlock()
 	s.deciding.Wait()
 	s.end(t.Context())
 	if got := s.server.all(); !slices.Equal(got, []string{""}) {
@@ -176,6 +183,14 @@ func TestServersThatCloseTheirOutput(t *testing.T) {
 	}
 }
 
+// unreadWriter is a writer whose other end nobody reads.
+type unreadWriter struct{ begun chan struct{} }
+
+func (w unreadWriter) Write([]byte) (int, error) {
+	w.begun <- struct{}{}
+	select {}
+}
+
 // A client that reads nothing does not keep the gateway from its end.
 //
 //countersign:race
@@ -189,7 +204,8 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		return map[string]any{"policy_decision": "deny"}, 0
 	}}
 	s := newTestSession(t, service)
-	_, s.lineSession.client.w = io.Pipe()
+	unread := unreadWriter{make(chan struct{}, 1)}
+	s.lineSession.client.w = unread
 	client, input := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -197,12 +213,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	if _, err := io.WriteString(input, callOf("pay")+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	servicetest.Eventually(t, "the call is decided", func() bool {
-		service.mu.Lock()
-		defer service.mu.Unlock()
-		return service.asked == 1
-	})
-	time.Sleep(100 * time.Millisecond) // the answer arrives
+	<-unread.begun
 	cancel()
 	select {
 	case err := <-ended:
