@@ -141,11 +141,15 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 // announce prints the first key and sign-in link. They go to standard output, once, and
 // never to the log.
 func announce(p *cli.Process, address string, first *service.FirstStart) {
+	link := cli.SignInLink(address, first.SignIn)
+	if first.SignIn.Reveal() == "" {
+		link = "could not be made; countersign keys sign-in " + first.Key.Record.ID.String() + " makes one"
+	}
 	fmt.Fprintf(p.Out, "\nThis is the first start. These are shown once; keep them safe.\n\n"+
 		"  API key (admin):  %s\n  Sign-in link:     %s\n\n"+
 		"For each agent, make a key of its own:  countersign keys create --role agent --name NAME\n"+
 		"No policy is in force yet: payments above the thresholds wait for a person, and shells, SQL writes, deletions and mail are flagged.\n"+
-		"To have those wait too:  countersign policy put --pack starter, or the offer in the console\n\n", first.Key.Text.Reveal(), cli.SignInLink(address, first.SignIn))
+		"To have those wait too:  countersign policy put --pack starter, or the offer in the console\n\n", first.Key.Text.Reveal(), link)
 }
 
 // otherRoute is the name of every path that is not a route of the API.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -164,26 +165,59 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 		return nil, nil, err
 	}
 	with.NewActs, with.Logs = []*ledger.StoredAct{created}, []*ledger.ActLog{log}
-	err = s.store.CreateOrganization(ctx, org, ledger.NewHead(org.ID, s.keys), with)
-	if errors.Is(err, store.ErrExists) {
-		return nil, nil, fault.Errorf(fault.CodeOrganizationExists, "an organization with the slug %q exists already", slug)
-	}
-	if err != nil {
-		return nil, nil, visible(err)
+	if err := s.storeOrganization(ctx, org, with); err != nil {
+		return nil, nil, err
 	}
 	s.noteLogs(with.Logs) //nolint:contextcheck // a commit is recorded whether or not the caller still waits
 	return org, key, nil
+}
+
+// creationTries bounds how often an organization is stored anew. The pause before the second
+// try is firstCreationPause; each later one is twice as long.
+const (
+	creationTries      = 5
+	firstCreationPause = 100 * time.Millisecond
+)
+
+// storeOrganization stores a new organization. Its first key is shown once and nobody repeats the
+// request, so it tries again if the store cannot be reached, and finds out how a try ended whose
+// outcome is unknown.
+func (s *Service) storeOrganization(ctx context.Context, org *ledger.Organization, with *store.Changes) error {
+	unknown, pause := false, firstCreationPause
+	for try := 1; ; try++ {
+		err := s.store.CreateOrganization(ctx, org, ledger.NewHead(org.ID, s.keys), with)
+		if unknown && errors.Is(err, store.ErrExists) {
+			var stored *ledger.Organization
+			if stored, err = s.store.OrganizationBySlug(ctx, org.Slug); err == nil && stored.ID != org.ID {
+				err = store.ErrExists
+			}
+		}
+		if errors.Is(err, store.ErrExists) {
+			return fault.Errorf(fault.CodeOrganizationExists, "an organization with the slug %q exists already", org.Slug)
+		}
+		unknown = unknown || errors.Is(err, store.ErrOutcomeUnknown)
+		if passing := unknown || errors.Is(err, store.ErrUnavailable); err == nil || !passing || try == creationTries {
+			return visible(err)
+		}
+		select {
+		case <-time.After(pause):
+			pause *= 2
+		case <-ctx.Done():
+			return visible(err)
+		}
+	}
 }
 
 // FirstStart holds what Bootstrap created. Its secrets are shown once.
 type FirstStart struct {
 	Organization *ledger.Organization
 	Key          *NewKey
-	SignIn       ledger.Secret
+	SignIn       ledger.Secret // empty if the link could not be stored
 }
 
 // Bootstrap creates the organization "default" in an empty store. It returns nil if there is
-// an organization already; another replica may create it concurrently.
+// an organization already; another replica may create it concurrently. Without a sign-in link
+// the first start is still complete: the key must be shown, and makes another link.
 func (o *Operator) Bootstrap(ctx context.Context) (*FirstStart, error) {
 	orgs, err := o.service.store.Organizations(ctx)
 	if err != nil {
@@ -200,11 +234,11 @@ func (o *Operator) Bootstrap(ctx context.Context) (*FirstStart, error) {
 	if err != nil {
 		return nil, err
 	}
-	link, err := o.service.createSignIn(ctx, nil, org.ID, key.Record.ID)
-	if err != nil {
-		return nil, err
+	first := &FirstStart{Organization: org, Key: key}
+	if first.SignIn, err = o.service.createSignIn(ctx, nil, org.ID, key.Record.ID); err != nil {
+		o.service.log.Warn("the first sign-in link could not be made: countersign keys sign-in makes another", "key_id", key.Record.ID, "error", err)
 	}
-	return &FirstStart{Organization: org, Key: key, SignIn: link}, nil
+	return first, nil
 }
 
 // Organizations lists all organizations.

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
+	"countersign/internal/store"
 	"countersign/internal/testdb"
 	"countersign/internal/verify"
 )
@@ -121,6 +123,98 @@ func TestBootstrapRace(t *testing.T) {
 		}
 		checkIntact(t, s, "default", 0)
 	})
+}
+
+// stutteringStore fails as told when an organization or a sign-in link is created.
+type stutteringStore struct {
+	store.Store
+	faults  []error // of the next creations, in turn
+	commits []bool  // whether each of those stores the organization all the same
+	links   error
+}
+
+func (s *stutteringStore) CreateOrganization(ctx context.Context, org *ledger.Organization, head *ledger.Head, with *store.Changes) error {
+	if len(s.faults) == 0 {
+		return s.Store.CreateOrganization(ctx, org, head, with)
+	}
+	fault, commit := s.faults[0], s.commits[0]
+	s.faults, s.commits = s.faults[1:], s.commits[1:]
+	if commit {
+		if err := s.Store.CreateOrganization(ctx, org, head, with); err != nil {
+			return err
+		}
+	}
+	return fault
+}
+
+func (s *stutteringStore) CreateSignIn(ctx context.Context, link *store.SignIn) error {
+	if s.links != nil {
+		return s.links
+	}
+	return s.Store.CreateSignIn(ctx, link)
+}
+
+// The first key, which is shown once, is returned and works however the store stutters while the
+// first organization is created, also if the answer to the commit is lost.
+func TestFirstStartOutlivesFaults(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		fault  error
+		commit bool
+	}
+	kinds := []step{{store.ErrUnavailable, false}, {store.ErrOutcomeUnknown, false}, {store.ErrOutcomeUnknown, true}}
+	runs := [][]step{nil}
+	for _, first := range kinds {
+		runs = append(runs, []step{first})
+		for _, second := range kinds {
+			runs = append(runs, []step{first, second})
+		}
+	}
+	for _, links := range []error{nil, store.ErrUnavailable} {
+		for _, run := range runs {
+			t.Run(fmt.Sprint(run, links), func(t *testing.T) {
+				t.Parallel()
+				db := testdb.SQLite(t)
+				ring, _ := servicetest.NewRing(t)
+				stuttering := &stutteringStore{Store: db.Open(t), links: links}
+				for _, s := range run {
+					stuttering.faults, stuttering.commits = append(stuttering.faults, s.fault), append(stuttering.commits, s.commit)
+				}
+				s := serve(t, service.Config{Store: stuttering, Keys: ring})
+				first, err := s.Operator().Bootstrap(t.Context())
+				if err != nil || first == nil {
+					t.Fatalf("the first start is %v, error %v", first, err)
+				}
+				if caller := servicetest.Authenticate(t, s, first.Key); caller.Role != ledger.RoleAdmin {
+					t.Errorf("the first key is of role %s", caller.Role)
+				}
+				if made := first.SignIn.Reveal() != ""; made != (links == nil) {
+					t.Errorf("a link was made: %t, error %v", made, links)
+				}
+				checkIntact(t, s, "default", 0)
+			})
+		}
+	}
+}
+
+// A store that stays away is given up after some tries, and an organization that another server
+// created meanwhile is not taken for the own one.
+func TestFirstStartGivesUp(t *testing.T) {
+	t.Parallel()
+	db := testdb.SQLite(t)
+	ring, _ := servicetest.NewRing(t)
+	away := slices.Repeat([]error{store.ErrUnavailable}, 100)
+	stuttering := &stutteringStore{Store: db.Open(t), faults: away, commits: make([]bool, len(away))}
+	s := serve(t, service.Config{Store: stuttering, Keys: ring})
+	if first, err := s.Operator().Bootstrap(t.Context()); first != nil || codeOf(err) != fault.CodeUnavailable {
+		t.Errorf("the first start is %v, error %v", first, err)
+	}
+	other := serve(t, service.Config{Store: db.Open(t), Keys: ring})
+	stuttering.faults, stuttering.commits = []error{store.ErrOutcomeUnknown}, []bool{false}
+	must[*service.FirstStart](t)(other.Operator().Bootstrap(t.Context()))
+	if _, _, err := s.Operator().CreateOrganization(t.Context(), "default", ""); codeOf(err) != fault.CodeOrganizationExists {
+		t.Errorf("creating it again: %v", err)
+	}
 }
 
 // Receipts signed before a key rotation still verify after it, and new ones name the new key.
