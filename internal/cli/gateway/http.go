@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,11 +13,14 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"countersign/internal/canon"
 	"countersign/internal/cli"
 )
 
@@ -30,6 +34,7 @@ const (
 	headerSession = "Mcp-Session-Id"
 	headerMethod  = "Mcp-Method"
 	headerName    = "Mcp-Name"
+	headerParam   = "Mcp-Param-" // followed by a name that the server has given to an argument
 )
 
 // httpGateway stands in front of an MCP server that is reached over streamable HTTP.
@@ -142,17 +147,64 @@ func (g *httpGateway) post(w http.ResponseWriter, r *http.Request) {
 }
 
 // checkHeaders fails if the headers that repeat parts of a message say something else. A server may
-// believe either.
+// believe either. Which argument a header repeats is for the server to say, so it must be one of them.
 func checkHeaders(header http.Header, m *message) error {
-	name, _ := m.value.At("/params/name")
-	for key, said := range map[string]string{headerMethod: m.method, headerName: name.Str()} {
-		for _, value := range header.Values(key) {
-			if value != said && (key == headerMethod || m.method == methodCallTool) {
+	for key, values := range header {
+		for _, value := range values {
+			if !repeats(m, key, value) {
 				return refuse(codeInvalidRequest, "the header %s is not that of the message", key)
 			}
 		}
 	}
 	return nil
+}
+
+// repeats reports whether the value of a header is that of the message, if it ought to be.
+func repeats(m *message, key, value string) bool {
+	switch {
+	case key == headerMethod:
+		return value == m.method
+	case m.method != methodCallTool:
+		return true
+	case key == headerName:
+		name, _ := m.value.At("/params/name")
+		return decodeHeader(value) == name.Str()
+	case strings.HasPrefix(key, headerParam):
+		arguments, _ := m.value.At("/params/arguments")
+		return contains(arguments, decodeHeader(value))
+	}
+	return true
+}
+
+// decodeHeader returns the text of a header that repeats a part of a message. What a header cannot have is
+// in Base64, with a mark before and after it.
+func decodeHeader(value string) string {
+	inner, marked := strings.CutPrefix(value, "=?base64?")
+	inner, ended := strings.CutSuffix(inner, "?=")
+	if !marked || !ended {
+		return value
+	}
+	text, err := base64.StdEncoding.DecodeString(inner)
+	if err != nil {
+		return value // which no server may accept
+	}
+	return string(text)
+}
+
+// contains reports whether a value has a member, at any depth, that is written like text in a header.
+func contains(value canon.Value, text string) bool {
+	switch value.Kind() {
+	case canon.String:
+		return value.Str() == text
+	case canon.Number:
+		number, err := canon.Parse([]byte(text))
+		return err == nil && number.Kind() == canon.Number && number.Float() == value.Float()
+	case canon.Bool:
+		return strconv.FormatBool(value.Bool()) == text
+	case canon.Object:
+		return slices.ContainsFunc(value.Members(), func(member canon.Member) bool { return contains(member.Value, text) })
+	}
+	return false
 }
 
 // pass passes a request and its answer on, and returns the status of that. m is nil for a request without

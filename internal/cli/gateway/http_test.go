@@ -21,6 +21,9 @@ import (
 	"countersign/internal/servicetest"
 )
 
+// withArguments is a call whose tool and arguments headers can repeat.
+const withArguments = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"größe","arguments":{"region":"us","count":42,"dry":true,"deep":{"text":"ä"}}}}`
+
 const aCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","_meta":{"progressToken":"p"}}}`
 
 // upstream is an MCP server that keeps what it gets.
@@ -173,6 +176,11 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"no JSON":            {"ping", nil, http.StatusBadRequest},
 		"a call in a header": {ping, header(headerMethod, "tools/call"), http.StatusBadRequest},
 		"a tool in a header": {aCall, header(headerName, "other"), http.StatusBadRequest},
+		"another argument":   {withArguments, header(headerParam+"Region", "other"), http.StatusBadRequest},
+		"two arguments":      {withArguments, func(r *http.Request) { r.Header[headerParam+"Region"] = []string{"us", "other"} }, http.StatusBadRequest},
+		"no number":          {withArguments, header(headerParam+"Count", "0x2a"), http.StatusBadRequest},
+		"a mark in a header": {withArguments, header(headerParam+"Region", "=?base64?b3RoZXI=?="), http.StatusBadRequest},
+		"no Base64":          {withArguments, header(headerParam+"Region", "=?base64?us?="), http.StatusBadRequest},
 		"a redirect":         {ping, nil, http.StatusBadGateway},
 	} {
 		if got := post(t, address, test.body, test.change); got.status != test.status || got.header.Get("Location") != "" {
@@ -211,6 +219,30 @@ func TestHeadersThatReachTheServer(t *testing.T) {
 	}
 	for name := range dropped {
 		if server.header.Get(name) != "" {
+			t.Errorf("%s is %q", name, server.header.Get(name))
+		}
+	}
+}
+
+// A call may repeat its tool and its arguments in headers, as the protocol of 2026-07-28 wants it.
+func TestHeadersThatRepeatTheCall(t *testing.T) {
+	t.Parallel()
+	server := &upstream{}
+	_, address := newTestHTTP(t, &fakeService{decide: allowAll}, server)
+	said := map[string]string{
+		headerMethod: "tools/call", headerName: "=?base64?Z3LDtsOfZQ==?=", headerParam + "Region": "us", headerParam + "Count": "42.0",
+		headerParam + "Dry": "true", headerParam + "Text": "=?base64?w6Q=?=",
+	}
+	got := post(t, address, withArguments, func(r *http.Request) {
+		for name, value := range said {
+			r.Header.Set(name, value)
+		}
+	})
+	if got.status != http.StatusOK || !slices.Equal(server.got(), []string{withArguments}) {
+		t.Fatalf("the call is answered %+v, and the server got %q", got, server.got())
+	}
+	for name, value := range said {
+		if server.header.Get(name) != value {
 			t.Errorf("%s is %q", name, server.header.Get(name))
 		}
 	}
