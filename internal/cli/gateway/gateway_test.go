@@ -342,6 +342,34 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// What a client answers to the questions of a tool is decided on like an argument.
+func TestAnswersToAToolAreDecided(t *testing.T) {
+	t.Parallel()
+	for params, want := range map[string]string{
+		`{"name":"pay","arguments":{"to":"a"},"requestState":"s"}`:            `{"to":"a"}`,
+		`{"name":"pay","arguments":{"to":"a"},"inputResponses":null}`:         `{"to":"a"}`,
+		`{"name":"pay","arguments":{"to":"a"},"inputResponses":{"sum":5}}`:    `{"inputResponses":{"sum":5},"to":"a"}`,
+		`{"name":"pay","inputResponses":{"sum":5}}`:                           `{"inputResponses":{"sum":5}}`,
+		`{"name":"pay","arguments":{"inputResponses":1}}`:                     `{"inputResponses":1}`,
+		`{"name":"pay","arguments":{"inputResponses":1},"inputResponses":{}}`: "",
+		`{"name":"pay","arguments":{"to":"a"},"InputResponses":{"sum":5}}`:    "",
+		`{"name":"pay","arguments":[1],"inputResponses":{"sum":5}}`:           "",
+	} {
+		m, err := parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + params + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		call, err := toolCallOf(m)
+		if err == nil {
+			got = string(call.payload.Bytes())
+		}
+		if got != want {
+			t.Errorf("%s is decided by %q, error %v, want %q", params, got, err, want)
+		}
+	}
+}
+
 // A request whose id is that of an open one is refused, and so is a call too many.
 func TestCallsThatAreRefused(t *testing.T) {
 	t.Parallel()

@@ -137,7 +137,7 @@ type action struct {
 // valid permit, and returns false if it was too late to use it; then the service is asked again. waiting
 // is called when a wait begins. The error says why the call was not begun.
 func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, waiting func(wait), begin func(*permit) bool) error {
-	act := &action{g.agent(call), "tool_call", call.tool, call.arguments.Bytes(), uuid.NewString()}
+	act := &action{g.agent(call), "tool_call", call.tool, call.payload.Bytes(), uuid.NewString()}
 	chain, err := chains.resume(act), error(nil)
 	resumed := chain != nil
 	if !resumed {

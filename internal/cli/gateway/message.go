@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -115,10 +116,10 @@ func checkNames(object canon.Value, names ...string) error {
 
 // toolCall is what a request asks for.
 type toolCall struct {
-	tool      string
-	client    party       // in a shared session; otherwise the session knows it
-	arguments canon.Value // an object
-	token     canon.Value // of the progress that the client wants to be told; null without one
+	tool    string
+	client  party       // in a shared session; otherwise the session knows it
+	payload canon.Value // an object: the arguments, and what the client answers to the tool's questions
+	token   canon.Value // of the progress that the client wants to be told; null without one
 }
 
 // toolCallOf reads a tools/call request.
@@ -130,26 +131,46 @@ func toolCallOf(m *message) (*toolCall, error) {
 	if params.Kind() != canon.Object {
 		return nil, refuse(codeInvalidParams, "the params of a tool call are not an object")
 	}
-	if err := checkNames(params, "name", "arguments"); err != nil {
+	if err := checkNames(params, "name", "arguments", inputResponses); err != nil {
 		return nil, refuse(codeInvalidParams, "the params object %v", err)
 	}
 	name, _ := params.Get("name")
 	if name.Kind() != canon.String || name.Str() == "" {
 		return nil, refuse(codeInvalidParams, "the name of the tool is missing")
 	}
-	call := &toolCall{tool: name.Str()}
-	call.arguments, _ = params.Get("arguments")
-	switch call.arguments.Kind() {
-	case canon.Object:
-	case canon.Null:
-		call.arguments, _ = canon.ObjectValue()
-	default:
-		return nil, refuse(codeInvalidParams, "the arguments of a tool call are not an object")
+	payload, err := payloadOf(params)
+	if err != nil {
+		return nil, err
 	}
+	call := &toolCall{tool: name.Str(), payload: payload}
 	if token, ok := params.At("/_meta/progressToken"); ok {
 		call.token = token
 	}
 	return call, nil
+}
+
+// inputResponses is the member of a call in which a client answers what the tool has asked it: the call is
+// repeated with the answers, which decide what is done as much as the arguments.
+const inputResponses = "inputResponses"
+
+// payloadOf returns what a call is decided by.
+func payloadOf(params canon.Value) (canon.Value, error) {
+	arguments, _ := params.Get("arguments")
+	if arguments.IsNull() {
+		arguments, _ = canon.ObjectValue()
+	}
+	if arguments.Kind() != canon.Object {
+		return canon.Value{}, refuse(codeInvalidParams, "the arguments of a tool call are not an object")
+	}
+	responses, _ := params.Get(inputResponses)
+	if responses.IsNull() {
+		return arguments, nil
+	}
+	payload, err := canon.ObjectValue(append(slices.Clone(arguments.Members()), canon.Member{Name: inputResponses, Value: responses})...)
+	if err != nil {
+		return canon.Value{}, refuse(codeInvalidParams, "the arguments of the tool call have a member %q, which cannot be told from the client's answers", inputResponses)
+	}
+	return payload, nil
 }
 
 // cancelledID returns the id, in canonical JSON, of the request that a notification cancels.
