@@ -167,8 +167,8 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		if err != nil {
 			// What a person has approved is worth waiting for, but not for ever.
 			if approved.IsZero() || !passing(err) || time.Since(approved) > confirmTime || pause(ctx, longestBackoff) != nil {
-				if resumed && passing(err) {
-					chains.postpone(chain, act) // its approval stays, and the client may repeat it
+				if resumed && passing(err) { // its approval stays, and the client may repeat it
+					chains.postpone(chain, act)
 				}
 				return notCarriedOut(call.tool, err)
 			}
@@ -177,14 +177,21 @@ func (g *governor) decide(ctx context.Context, chains *chains, call *toolCall, w
 		switch answer.Decision {
 		case "allow", "allow_with_flag":
 			p := &permit{chain, answer.EventID, sent, answer.ActNumber, g.newest, g.clock}
-			if p.valid() && begin(p) {
-				return nil
+			reason := "the answers of the service come too late"
+			if p.valid() {
+				if begin(p) {
+					return nil
+				}
+				reason = "the MCP server takes too long to accept it"
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if late++; late == maxLateAnswers {
-				return notCarriedOut(call.tool, errors.New("the answers of the service come too late"))
+				if resumed {
+					chains.postpone(chain, act)
+				}
+				return notCarriedOut(call.tool, errors.New(reason))
 			}
 		case "require_approval":
 			if answer.ApprovalID == awaited {

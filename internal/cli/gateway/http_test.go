@@ -273,7 +273,7 @@ func TestServerThatIsReachedTooLate(t *testing.T) {
 		service.delay.Add(int64(leaseTime))
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}
-	if got := post(t, address, aCall, nil); !strings.Contains(got.text, "come too late") {
+	if got := post(t, address, aCall, nil); !strings.Contains(got.text, "the MCP server takes too long to accept it") {
 		t.Errorf("the call is answered %s", got.text)
 	}
 	if got := server.got(); len(got) != 0 || service.asked != maxLateAnswers {

@@ -271,29 +271,39 @@ func TestApprovalsThatChangeNothing(t *testing.T) {
 	}
 }
 
-// A call that was answered while it was undecided can be taken up after an outage of the service, although it
-// was repeated during that: otherwise what a person approves would be lost, and another one asked.
-func TestPostponedCallsSurviveAnOutage(t *testing.T) {
+// A call that was answered while it was undecided can be taken up after it was repeated in vain, because the
+// service was away or answered too late: otherwise what a person approves would be lost, and another one asked.
+func TestPostponedCallsOutliveTheirRepetition(t *testing.T) {
 	t.Parallel()
-	service := &fakeService{decide: approve, pending: true}
-	s := newTestSession(t, service)
-	s.governor.patience = 50 * time.Millisecond
-	s.send(t, callOf("pay"))
-	key := func() string {
-		s.chains.mu.Lock()
-		defer s.chains.mu.Unlock()
-		for _, call := range s.chains.postponed {
-			return call.key
-		}
-		return ""
+	for name, hinder := range map[string]func(*fakeService){
+		"an outage": func(f *fakeService) { f.outage = "/events" },
+		"late answers": func(f *fakeService) {
+			f.decide = func(int, string) (map[string]any, time.Duration) { return allow(1), leaseTime }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := &fakeService{decide: approve, pending: true}
+			s := newTestSession(t, service)
+			s.governor.patience = 50 * time.Millisecond
+			s.send(t, callOf("pay"))
+			key := func() string {
+				s.chains.mu.Lock()
+				defer s.chains.mu.Unlock()
+				for _, call := range s.chains.postponed {
+					return call.key
+				}
+				return ""
+			}
+			first := key()
+			service.mu.Lock()
+			hinder(service)
+			service.mu.Unlock()
+			s.send(t, callOf("pay"))
+			if got := key(); first == "" || got != first {
+				t.Errorf("the key of the call is %q, and was %q", got, first)
+			}
+			s.end(t.Context())
+		})
 	}
-	first := key()
-	service.mu.Lock()
-	service.outage = "/events"
-	service.mu.Unlock()
-	s.send(t, callOf("pay"))
-	if got := key(); first == "" || got != first {
-		t.Errorf("the key of the call is %q, and was %q", got, first)
-	}
-	s.end(t.Context())
 }
