@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"reflect"
@@ -49,7 +50,11 @@ func (c *configFile) Resolve(parsing *kong.Context, _ *kong.Path, flag *kong.Fla
 		return nil, nil
 	}
 	if c.path != path {
-		values, err := readConfig(path, settable(parsing.Model))
+		known, err := settable()
+		if err != nil {
+			return nil, err
+		}
+		values, err := readConfig(path, known)
 		if err != nil {
 			return nil, &configError{err}
 		}
@@ -82,19 +87,18 @@ func configPath(parsing *kong.Context) string {
 
 // settable returns the flags that a file may set. The file is written for the server;
 // other commands use the settings that they have a flag for.
-func settable(model *kong.Application) map[string]*kong.Flag {
+func settable() (map[string]*kong.Flag, error) {
+	parser, err := newParser(grammarOf([]string{"serve"}), io.Discard, io.Discard, func(int) {})
+	if err != nil {
+		return nil, err
+	}
 	flags := make(map[string]*kong.Flag)
-	for _, command := range model.Children {
-		if command.Name != "serve" {
-			continue
-		}
-		for _, flag := range command.Flags {
-			if flag.Name != configFlag && flag.Name != "help" {
-				flags[flag.Name] = flag
-			}
+	for _, flag := range parser.Model.Children[0].Flags {
+		if flag.Name != configFlag && flag.Name != "help" {
+			flags[flag.Name] = flag
 		}
 	}
-	return flags
+	return flags, nil
 }
 
 func readConfig(path string, known map[string]*kong.Flag) (map[string]any, error) {

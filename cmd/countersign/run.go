@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -66,9 +68,8 @@ Exit status: 0 success; 1 the command or a check failed; 2 wrong usage, or somet
 // run runs the program with its arguments and returns its exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errOutput io.Writer) int {
 	args = translateArgs(args)
-	var commands commandLine
 	exited := -1
-	parser, err := newParser(&commands, out, errOutput, func(code int) { exited = code })
+	parser, err := newParser(grammarOf(args), out, errOutput, func(code int) { exited = code })
 	if err != nil {
 		return cli.Report(errOutput, cli.Inconclusive(err))
 	}
@@ -141,7 +142,21 @@ func withHelp(err error, parsed *kong.Context) error {
 	return fmt.Errorf("%w; see %s --help", err, where)
 }
 
-func newParser(commands *commandLine, out, errOutput io.Writer, exit func(int)) (*kong.Kong, error) {
+// grammarOf returns the command that args begin with, or else all of them, as a struct like commandLine. To read
+// the tags of all commands takes longer than most commands do.
+func grammarOf(args []string) any {
+	if len(args) > 0 {
+		name := strings.ReplaceAll(args[0], "-", "")
+		for _, command := range reflect.VisibleFields(reflect.TypeFor[commandLine]()) {
+			if strings.ToLower(command.Name) == name && command.Type != reflect.TypeFor[completionCommand]() {
+				return reflect.New(reflect.StructOf([]reflect.StructField{{Name: command.Name, Type: command.Type, Tag: command.Tag}})).Interface()
+			}
+		}
+	}
+	return new(commandLine)
+}
+
+func newParser(commands any, out, errOutput io.Writer, exit func(int)) (*kong.Kong, error) {
 	return kong.New(commands,
 		kong.Name("countersign"),
 		kong.Description(description),
