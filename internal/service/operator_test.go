@@ -156,6 +156,8 @@ func (s *stutteringStore) CreateSignIn(ctx context.Context, link *store.SignIn) 
 
 // The first key, which is shown once, is returned and works however the store stutters while the
 // first organization is created, also if the answer to the commit is lost.
+//
+//countersign:race
 func TestFirstStartOutlivesFaults(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -199,6 +201,8 @@ func TestFirstStartOutlivesFaults(t *testing.T) {
 
 // A store that stays away is given up after some tries, and an organization that another server
 // created meanwhile is not taken for the own one.
+//
+//countersign:race
 func TestFirstStartGivesUp(t *testing.T) {
 	t.Parallel()
 	db := testdb.SQLite(t)
