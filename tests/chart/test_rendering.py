@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,24 @@ def test_changed_settings_restart_pods() -> None:
     assert pod({**POSTGRES, "replicas": 1}) == pod({**POSTGRES, "replicas": 5})
 
 
+# What was applied with an earlier deploy/kubernetes.yaml can be replaced with the one of today:
+# Kubernetes refuses to change these members.
+def test_what_cannot_be_changed_has_not_changed() -> None:
+    spec = pick(render({}), "StatefulSet")["spec"]
+    assert spec["serviceName"] == "countersign"
+    assert "podManagementPolicy" not in spec
+    assert spec["selector"] == {"matchLabels": {"app.kubernetes.io/name": "countersign"}}
+    assert spec["volumeClaimTemplates"] == [
+        {
+            "metadata": {"name": "data"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "10Gi"}},
+            },
+        }
+    ]
+
+
 # values and what the refusal says.
 WRONG: list[tuple[Object, str]] = [
     ({"replica": 2}, "additional properties 'replica' not allowed"),
@@ -267,6 +286,14 @@ def test_versions_agree() -> None:
     assert chart["version"] == chart["appVersion"] == found[1]
     (container,) = pick(render({}), "StatefulSet")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"localhost/countersign:{found[1]}"
+
+
+# deploy/kubernetes.yaml is what the chart renders today.
+def test_manifest_is_current() -> None:
+    made = subprocess.run(
+        [ROOT / "scripts/manifest", "--print"], capture_output=True, text=True, check=True
+    )
+    assert (ROOT / "deploy/kubernetes.yaml").read_text() == made.stdout
 
 
 # The values that docs/deploying.md shows are accepted, and make what it says.

@@ -10,7 +10,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What selects the pods. It cannot be changed later. */}}
+{{/* What selects the pods. It cannot be changed later, and is what deploy/kubernetes.yaml always had. */}}
 {{- define "countersign.selector" -}}
 app.kubernetes.io/name: {{ include "countersign.fullname" . }}
 {{- end -}}
