@@ -35,7 +35,7 @@ type Store struct {
 
 	keys  ledger.Keys
 	sound *cache.Cache[ledger.KeyID, *ledger.KeyRecord] // API keys that were found authentic
-	orgs  *cache.Cache[ledger.OrgID, soundOrg]
+	orgs  *cache.Cache[*ledger.Organization, [32]byte]  // records that were found authentic, and the hash of their controls in the log
 	logs  logs
 }
 
@@ -48,7 +48,7 @@ const (
 // New returns a Store that authenticates the rows of db. Without keys, no sealed row can be read.
 func New(db store.Store, keys ledger.Keys) *Store {
 	return &Store{
-		port: db, keys: keys, sound: cache.New[ledger.KeyID, *ledger.KeyRecord](maxKeyCache), orgs: cache.New[ledger.OrgID, soundOrg](maxOrgCache),
+		port: db, keys: keys, sound: cache.New[ledger.KeyID, *ledger.KeyRecord](maxKeyCache), orgs: cache.New[*ledger.Organization, [32]byte](maxOrgCache),
 		logs: logs{memory: make(map[ledger.OrgID]*logMemory)},
 	}
 }

@@ -457,25 +457,20 @@ func (s *Store) verifyLog(loaded *store.Loaded, org *ledger.Organization, known 
 	return s.verifyOrganization(org, end)
 }
 
-// soundOrg is an organization that matched the controls hash of its log's end.
-type soundOrg struct {
-	org      *ledger.Organization
-	controls [32]byte
-}
-
 var errOrganization = fmt.Errorf("organization fails its authenticator, or is not the version that the last act wrote: %w", ledger.ErrStateTampered)
 
 // verifyOrganization requires the version of the organization that the last act wrote. A store
-// returns the same record until it changes, so a verified pointer needs no second check.
+// returns the same record until it changes, or one for reads and one for transactions, so a
+// verified pointer needs no second check.
 func (s *Store) verifyOrganization(org *ledger.Organization, end *ledger.ActLog) error {
-	if known, _ := s.orgs.Get(org.ID); known.org == org && known.controls == end.Controls {
+	if controls, ok := s.orgs.Get(org); ok && controls == end.Controls {
 		return nil
 	}
 	controls, err := org.Hash()
 	if err != nil || controls != end.Controls || !org.Authentic(s.keys) {
 		return errOrganization
 	}
-	s.orgs.Put(org.ID, soundOrg{org, end.Controls}, org.Size())
+	s.orgs.Put(org, controls, org.Size())
 	return nil
 }
 

@@ -15,6 +15,8 @@ type Directory interface {
 	// CreateOrganization stores an organization with its head and its first records.
 	// It returns ErrExists when the slug is taken.
 	CreateOrganization(ctx context.Context, org *ledger.Organization, head *ledger.Head, with *Changes) error
+	// Organization returns the same record until its row changes. It may be shared and must not be
+	// changed.
 	Organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error)
 	OrganizationBySlug(ctx context.Context, slug string) (*ledger.Organization, error)
 	// Organizations lists all of them, by slug.

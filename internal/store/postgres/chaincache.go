@@ -126,6 +126,25 @@ func (s *Store) readCachedOrganization(r *row) cachedOrganization {
 	return now
 }
 
+// readKnownOrganization is readOrganization, but decodes the row only if it differs from the last that
+// was read. Otherwise it returns the same record, of which it is known whether it is authentic.
+func (s *Store) readKnownOrganization(r *row) *ledger.Organization {
+	raw := bytes.Join(r.values, []byte{0})
+	var id ledger.OrgID
+	if len(r.values) == organizationWidth {
+		copy(id.UUID[:], r.values[0])
+	}
+	if known, ok := s.orgs.Get(id); ok && bytes.Equal(known.raw, raw) {
+		r.skip(len(r.values))
+		return known.org
+	}
+	org := readOrganization(r)
+	if !r.failed {
+		s.orgs.Put(id, cachedOrganization{raw: raw, org: org}, 2*len(raw))
+	}
+	return org
+}
+
 // Number of columns of an organization and of a log's end.
 const (
 	organizationWidth = 6

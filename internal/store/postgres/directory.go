@@ -33,7 +33,7 @@ func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization
 
 // Organization implements store.Directory.
 func (s *Store) Organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error) {
-	return one(ctx, s, "organization", selectOrganizations+`where id = $1`, []any{bytesOf(id.UUID)}, readOrganization)
+	return one(ctx, s, "organization", selectOrganizations+`where id = $1`, []any{bytesOf(id.UUID)}, s.readKnownOrganization)
 }
 
 // OrganizationBySlug implements store.Directory.

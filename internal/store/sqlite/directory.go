@@ -27,7 +27,7 @@ func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization
 
 // Organization implements store.Directory.
 func (s *Store) Organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error) {
-	return readOne(ctx, s, "SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, scanOrg)
+	return readOne(ctx, s, "SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, s.scanKnownOrg)
 }
 
 // OrganizationBySlug implements store.Directory.

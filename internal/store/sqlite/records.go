@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/google/uuid"
@@ -88,14 +89,42 @@ func momentOrNull(at *ledger.Time) any {
 
 const orgColumns = "id, slug, name, settings, created_at, controls"
 
+// storedOrg is an organization with the stored forms of its settings and controls.
+type storedOrg struct {
+	*ledger.Organization
+	settings, controls []byte
+}
+
+func scanStoredOrg(rows row) (o storedOrg, err error) {
+	o.Organization = new(ledger.Organization)
+	err = rows.Scan(&o.ID.UUID, &o.Slug, &o.Name, &o.settings, (*int64)(&o.CreatedAt), &o.controls)
+	return o, err
+}
+
 func scanOrg(rows row) (*ledger.Organization, error) {
-	var settings, controls []byte
-	var org ledger.Organization
-	if err := rows.Scan(&org.ID.UUID, &org.Slug, &org.Name, &settings, (*int64)(&org.CreatedAt), &controls); err != nil {
+	o, err := scanStoredOrg(rows)
+	if err != nil {
 		return nil, err
 	}
-	org.DecodeStored(settings, controls)
-	return &org, nil
+	o.DecodeStored(o.settings, o.controls)
+	return o.Organization, nil
+}
+
+// scanKnownOrg is scanOrg, but decodes the row only if it differs from the last that was read. Otherwise
+// it returns the same record, of which it is known whether it is authentic.
+func (s *Store) scanKnownOrg(rows row) (*ledger.Organization, error) {
+	o, err := scanStoredOrg(rows)
+	if err != nil {
+		return nil, err
+	}
+	known, ok := s.orgs.Get(o.ID)
+	if ok && known.Slug == o.Slug && known.Name == o.Name && known.CreatedAt == o.CreatedAt &&
+		bytes.Equal(known.settings, o.settings) && bytes.Equal(known.controls, o.controls) {
+		return known.Organization, nil
+	}
+	o.DecodeStored(o.settings, o.controls)
+	s.orgs.Put(o.ID, o, len(o.settings)+len(o.controls)+o.Size())
+	return o.Organization, nil
 }
 
 const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at, " +

@@ -22,6 +22,8 @@ import (
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // migrations go through database/sql
 
+	"countersign/internal/cache"
+	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
@@ -40,6 +42,7 @@ type Store struct {
 	writer *connection // nil once closed
 	cache  *recordCache
 
+	orgs        *cache.Cache[ledger.OrgID, storedOrg]
 	checkpoints *checkpointer
 	watchers    *watchers
 	closed      sync.Once
@@ -62,7 +65,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{
-		path: path, writer: writer, cache: newRecordCache(), readers: newReaders(path), scanners: &scanners{path: path}, maxSnapshot: maxSnapshot, watchers: newWatchers(),
+		path: path, writer: writer, cache: newRecordCache(), orgs: cache.New[ledger.OrgID, storedOrg](orgCacheBytes), readers: newReaders(path), scanners: &scanners{path: path}, maxSnapshot: maxSnapshot, watchers: newWatchers(),
 	}
 	if s.checkpoints, err = startCheckpointer(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())

@@ -19,6 +19,7 @@ var directoryCases = []testCase{
 	{name: "organizations are listed", run: listsOrganizations},
 	{name: "settings are stored unchanged", run: keepsSettings},
 	{name: "an update is stored and returned", run: updatesOrganization},
+	{name: "an organization is the same record until it changes", run: sharesOrganization},
 	{name: "an error of change is returned and nothing changes", run: changeErrorChangesNothing},
 	{name: "concurrent updates lose nothing", run: updatesAtOnce, concurrent: true},
 	{name: "an update does not hold up the organization's chains", run: updateBesideChains, concurrent: true},
@@ -34,6 +35,32 @@ func createsOrganization(t *testing.T, w *world) {
 	assertEqual(t, "key", must[*ledger.KeyRecord](t)(s.KeyByHash(t.Context(), m.key.Hash)), m.key)
 	if log := must[*ledger.ActLog](t)(s.ActLog(t.Context(), m.org.ID)); log.Count != 1 {
 		t.Errorf("the audit log counts %d acts, want 1", log.Count)
+	}
+}
+
+// sharesOrganization requires each handle to read one record of an organization until it is changed, also by
+// another handle. Whoever has verified it need not do so again.
+func sharesOrganization(t *testing.T, w *world) {
+	m, other := w.join(t), w.open(t)
+	handles := []store.Store{w, other}
+	read := func(handle store.Store) *ledger.Organization {
+		return must[*ledger.Organization](t)(handle.Organization(t.Context(), m.org.ID))
+	}
+	for _, name := range []string{"One", "Two", "One"} {
+		changed, err := w.govern(t.Context(), other, m.org.ID, func(org *ledger.Organization) error {
+			org.Name = name
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, handle := range handles {
+			first := read(handle)
+			assertEqual(t, "organization", first, changed)
+			if again := read(handle); again != first {
+				t.Errorf("handle %d reads another record although nothing has changed", i)
+			}
+		}
 	}
 }
 
