@@ -34,6 +34,26 @@ func TestEncodingsCoverTheirRecords(t *testing.T) {
 	check(t, encodeJob, &store.Job{}, "Once", "RunAt", "No", "Lease", "LeasedUntil", "Attempts")
 }
 
+// A key that names nobody is encoded as before keys could: rows of earlier versions keep their
+// authenticators. Naming somebody changes the encoding in a way that nothing else can.
+func TestKeysThatNameNobodyKeepTheirEncoding(t *testing.T) {
+	t.Parallel()
+	plain := encodeKey(&ledger.KeyRecord{})
+	act := func(number uint64) []byte { return binary.BigEndian.AppendUint64(slices.Clone(plain), number) }
+	for _, test := range []struct {
+		key  ledger.KeyRecord
+		want []byte
+	}{
+		{ledger.KeyRecord{Act: 7}, act(7)},
+		{ledger.KeyRecord{Act: 7, SignInAs: "me"}, append(act(7), 2, 'm', 'e')},
+		{ledger.KeyRecord{SignInAs: "me"}, append(act(0), 2, 'm', 'e')},
+	} {
+		if got := encodeKey(&test.key); !bytes.Equal(got, test.want) {
+			t.Errorf("act %d, %q: encoded as %x, want %x", test.key.Act, test.key.SignInAs, got, test.want)
+		}
+	}
+}
+
 // A span is encoded as its number of milliseconds, as it is stored: rows of earlier versions keep
 // their authenticators.
 func TestSpansAreEncodedInMilliseconds(t *testing.T) {

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"errors"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -27,7 +28,15 @@ func encodeKey(k *ledger.KeyRecord) []byte {
 		r.bytes(k.Previous.Hash[:])
 		r.time(k.Previous.ExpiresAt)
 	}
-	r.act(k.Act)
+	if k.SignInAs == "" {
+		r.act(k.Act)
+		return r
+	}
+	// Keys without such an identity, which includes all from before there were any, keep the encoding
+	// that they had. Behind the act, which is then always written, the text makes every encoding
+	// longer than any of those.
+	r.int(k.Act)
+	r.text(k.SignInAs)
 	return r
 }
 
@@ -56,6 +65,30 @@ func (s *Store) Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, er
 // KeyByHash implements store.Directory.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error) {
 	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.KeyByHash(ctx, hash) }, s.checkKey, keyRef, refuse)
+}
+
+// KeysBySignInAs implements store.Directory. Each row is judged by itself, so that an organization
+// that was tampered with or rolled back does not keep people out of the others. A row that fails is
+// reduced to its id and organization and marked as tampered.
+func (s *Store) KeysBySignInAs(ctx context.Context, identity string, limit int) ([]*ledger.KeyRecord, error) {
+	rows, err := s.port.KeysBySignInAs(ctx, identity, limit)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]*ledger.KeyRecord, 0, len(rows))
+	for _, row := range rows {
+		key, err := s.Key(ctx, row.ID)
+		switch {
+		case errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, ErrRolledBack):
+			keys = append(keys, &ledger.KeyRecord{ID: row.ID, Org: row.Org, Tampered: true})
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return nil, err
+		case key.SignInAs == identity: // unless it was changed since
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
 }
 
 // Keys implements store.Directory. A row that fails is reduced to its id and marked as tampered,

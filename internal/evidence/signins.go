@@ -71,6 +71,14 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 	return s.port.OpenSession(ctx, link, session, now)
 }
 
+// CreateSession implements store.SignIns.
+func (s *Store) CreateSession(ctx context.Context, session *store.SignIn, now ledger.Time) error {
+	if err := s.sealSignIn(session); err != nil {
+		return err
+	}
+	return s.port.CreateSession(ctx, session, now)
+}
+
 // Session implements store.SignIns.
 func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) (*store.SignIn, error) {
 	return s.soundSignIn(ctx, func() (*store.SignIn, error) { return s.port.Session(ctx, session, now) })

@@ -119,6 +119,7 @@ var accessRules = map[string]accessRule{
 	"GET /v1/audit-log":                                                 {"", admins},
 	"GET /v1/api-keys":                                                  {"", admins},
 	"POST /v1/api-keys":                                                 {`{"name":"access","role":"agent"}`, adminMakes},
+	"PATCH /v1/api-keys/{key_id}":                                       {`{"sign_in_as":null}`, adminOwned},
 	"POST /v1/api-keys/{key_id}/revoke":                                 {"", adminOwned},
 	"POST /v1/api-keys/{key_id}/rotate":                                 {`{"overlap_seconds":600}`, adminOwned},
 	"GET /.well-known/countersign/log-keys":                             {"", everyone},

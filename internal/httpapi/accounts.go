@@ -76,6 +76,23 @@ func createKey(x *exchange) error {
 	return x.answer(http.StatusCreated, x.appendKey(nil, key.Record, key.Text))
 }
 
+func updateKey(x *exchange) error {
+	id, err := x.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	update, err := parsed(x, service.ParseKeyUpdate)
+	if err != nil {
+		return err
+	}
+	update.Key = ledger.KeyID{UUID: id}
+	key, err := x.api.service.UpdateAPIKey(x.r.Context(), x.caller, update)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, x.appendKey(nil, key, ledger.Secret{}))
+}
+
 func revokeKey(x *exchange) error {
 	id, err := x.pathID("key_id")
 	if err != nil {

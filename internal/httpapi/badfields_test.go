@@ -154,7 +154,19 @@ var badKeys = []badField{
 	{"expires_at is no time", `{"role":"agent","expires_at":"planted-90d"}`, []string{"/expires_at"}},
 	{"expires_at is a number", `{"role":"agent","expires_at":1893456000}`, []string{"/expires_at"}},
 	{"expires_at has passed", `{"role":"agent","expires_at":"2020-01-01T00:00:00Z"}`, []string{"/expires_at"}},
+	{"sign_in_as of an agent", `{"role":"agent","sign_in_as":"planted-a"}`, []string{"/sign_in_as"}},
+	{"sign_in_as is not ASCII", `{"role":"member","sign_in_as":"pl\u0430nted-a"}`, []string{"/sign_in_as"}},
 	{"last_used_at of the caller's choice", `{"role":"agent","last_used_at":"2030-01-01T00:00:00Z"}`, []string{"/last_used_at"}},
+}
+
+var badKeyUpdates = []badField{
+	{"nothing", `{}`, []string{"/sign_in_as"}},
+	{"sign_in_as is empty", `{"sign_in_as":""}`, []string{"/sign_in_as"}},
+	{"sign_in_as is a number", `{"sign_in_as":7}`, []string{"/sign_in_as"}},
+	{"sign_in_as is too long", `{"sign_in_as":"` + long + `"}`, []string{"/sign_in_as"}},
+	{"sign_in_as has a space", `{"sign_in_as":"planted a"}`, []string{"/sign_in_as"}},
+	{"sign_in_as is not ASCII", `{"sign_in_as":"plаnted-a"}`, []string{"/sign_in_as"}},
+	{"another role", `{"sign_in_as":null,"role":"admin"}`, []string{"/role"}},
 }
 
 var badRotations = []badField{
@@ -171,7 +183,7 @@ var badRotations = []badField{
 // nothing is stored.
 func TestBadFields(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
-		bad := [][]badField{badOpens, badActions, badOutcomes, badCompletions, badKeys, badRotations, badReports, badVerdicts, badVerdicts, badReasons, badWebhooks, badSimulations, badSettings, badIssues, badRevocations, badSigningKeys}
+		bad := [][]badField{badOpens, badActions, badOutcomes, badCompletions, badKeys, badRotations, badKeyUpdates, badReports, badVerdicts, badVerdicts, badReasons, badWebhooks, badSimulations, badSettings, badIssues, badRevocations, badSigningKeys}
 		var refusals []refusal
 		for i, write := range writes(t, s) {
 			for _, field := range bad[i] {

@@ -59,6 +59,7 @@ func writes(t *testing.T, s *stack) []call {
 		post(s.acme.agent, "/v1/chains/"+id+"/complete", `{"outcome":"failed","error":{"type":"planted-type"}}`),
 		post(s.acme.admin, "/v1/api-keys", `{"role":"agent","name":"planted-name"}`),
 		post(s.acme.admin, "/v1/api-keys/"+s.acme.other.id.String()+"/rotate", `{"overlap_seconds":600}`),
+		{method: http.MethodPatch, path: "/v1/api-keys/" + s.acme.other.id.String(), key: s.acme.admin.text, body: []byte(`{"sign_in_as":null}`)},
 		post(s.acme.agent, "/v1/chains/"+id+"/events/batch", aReport),
 		post(s.acme.member, "/v1/approvals/"+s.ask(t, s.acme.agent, id)+"/approve", `{"comment":"planted-comment"}`),
 		post(s.acme.member, "/v1/approvals/"+s.ask(t, s.acme.agent, id)+"/deny", `{"comment":"planted-comment"}`),

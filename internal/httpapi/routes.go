@@ -97,6 +97,7 @@ func (a *API) Routes() []Route {
 		{http.MethodGet, "/v1/audit-log", Admin, false, listActs},
 		{http.MethodGet, "/v1/api-keys", Admin, false, listKeys},
 		{http.MethodPost, "/v1/api-keys", Admin, false, createKey},
+		{http.MethodPatch, "/v1/api-keys/{key_id}", Admin, false, updateKey},
 		{http.MethodPost, "/v1/api-keys/{key_id}/revoke", Admin, false, revokeKey},
 		{http.MethodPost, "/v1/api-keys/{key_id}/rotate", Admin, false, rotateKey},
 		{http.MethodGet, verifyPath, Public, true, verifyPage},

@@ -20,6 +20,7 @@ const (
 	ActTransparencyClose    = "transparency_log.close"
 	ActMasterKeyRotate      = "master_key.rotate"
 	ActKeyCreate            = "api_key.create"
+	ActKeyUpdate            = "api_key.update"
 	ActKeyRotate            = "api_key.rotate"
 	ActKeyRevoke            = "api_key.revoke"
 	ActKeyExpire            = "api_key.expire"
@@ -64,12 +65,13 @@ var actSentences = map[string]string{
 	ActLedgerRestore:        "restored the ledger from a backup[: {receipts} receipts, and {receipts_lost} that were acknowledged are lost][; {organizations_missing} organizations are missing]",
 	ActTransparencyClose:    "closed the transparency log {target}[ of {log_size} receipts], which was ended before",
 	ActMasterKeyRotate:      "rotated the master key[: {key}]",
-	ActKeyCreate:            "made the API key {name}[ with the role {role}][ of {owner}][, until {expires_at}]",
+	ActKeyCreate:            "made the API key {name}[ with the role {role}][ of {owner}][, to sign in as {sign_in_as}][, until {expires_at}]",
+	ActKeyUpdate:            "changed who signs in as the API key {name}[: {sign_in_as}]",
 	ActKeyRotate:            "gave the API key {name} a new secret[; the old one works until {previous_expires_at}]",
 	ActKeyRevoke:            "revoked the API key {name}[ with the role {role}]",
 	ActKeyExpire:            "let the API key {name} expire[ at {expires_at}]",
 	ActSignInCreate:         "made a sign-in link for the API key {name}[, until {expires_at}]",
-	ActSignInUse:            "signed in to the console as {name}[, until {expires_at}]",
+	ActSignInUse:            "signed in to the console as {name}[ by single sign-on: {subject} at {issuer}][, until {expires_at}]",
 	ActSignInEnd:            "signed out of the console as {name}",
 	ActPolicyPut:            "put the policy set {target} in force[: {version}]",
 	ActKillSwitchActivate:   "activated the kill switch[: {reason}]",
@@ -132,6 +134,7 @@ var recordsChanged = map[string][]changedRecord{
 	ActTransparencyClose:    nil,
 	ActMasterKeyRotate:      nil,
 	ActKeyCreate:            {{RecordKey, ""}},
+	ActKeyUpdate:            {{RecordKey, ""}},
 	ActKeyRotate:            {{RecordKey, ""}},
 	ActKeyRevoke:            {{RecordKey, ""}},
 	ActKeyExpire:            {{RecordKey, ""}},

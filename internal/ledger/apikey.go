@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"countersign/internal/classify"
@@ -20,6 +21,7 @@ type KeyRecord struct {
 
 	Agents     []string // names of the agents that it may record for, as they were given; empty: any
 	Owner      string   // who is responsible for it; free text, may be ""
+	SignInAs   string   // identity that signs in as this key by single sign-on, in its normal form; "": none
 	ExpiresAt  *Time    // nil: never
 	LastUsedAt *Time    // may lag by a minute; decides nothing
 	// Previous is the secret that the last rotation replaced, or nil.
@@ -87,6 +89,30 @@ func (k *KeyRecord) MayRecord(agent string) bool {
 func (k *KeyRecord) Rotate(secret APIKey, now Time, overlap time.Duration) {
 	k.Previous = &PreviousSecret{Hash: k.Hash, ExpiresAt: now.Add(overlap)}
 	k.Hash, k.Hint = secret.Hash(), secret.Hint()
+}
+
+// MaxSignInAs is the maximum length of an identity for single sign-on, in bytes. OpenID Connect
+// allows as much for a subject.
+const MaxSignInAs = 255
+
+// NormalSignInAs returns the normal form of an identity for single sign-on. Two identities are the
+// same if their normal forms have the same bytes. An e-mail address, which is anything with an @, is
+// in lower case; everything else is left as it is. ok is false for an identity that is empty, too
+// long, or has anything but visible ASCII characters: a letter that looks like another one must not
+// reach the admin who enters what a page has shown.
+func NormalSignInAs(identity string) (normal string, ok bool) {
+	if identity == "" || len(identity) > MaxSignInAs {
+		return "", false
+	}
+	for i := range len(identity) {
+		if c := identity[i]; c <= ' ' || c > '~' {
+			return "", false
+		}
+	}
+	if strings.Contains(identity, "@") {
+		identity = strings.ToLower(identity) // ASCII alone, as was checked above
+	}
+	return identity, true
 }
 
 // EncodeAgents encodes a list of agent names for storage.

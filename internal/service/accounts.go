@@ -97,6 +97,7 @@ type KeyRequest struct {
 	Role      ledger.Role
 	Agents    []string // agents that the key may record for; empty for any
 	Owner     string
+	SignInAs  string       // in its normal form; "" for nobody
 	ExpiresAt *ledger.Time // nil for never
 }
 
@@ -112,6 +113,10 @@ func ParseKeyRequest(v canon.Value) (*KeyRequest, error) {
 	request := &KeyRequest{
 		Name: f.Name("name", maxKeyName), Role: ledger.Role(f.OneOf("role", string(ledger.RoleAgent), string(ledger.RoleMember), string(ledger.RoleAdmin))),
 		Agents: ledger.ReadAgentNames(f, "agents", maxKeyAgents), Owner: f.Name("owner", maxKeyName), ExpiresAt: ledger.ReadTime(f, "expires_at"),
+		SignInAs: readSignInAs(f),
+	}
+	if request.SignInAs != "" && request.Role == ledger.RoleAgent {
+		f.Fault("sign_in_as", agentsDoNotSignIn)
 	}
 	if !f.Has("role") {
 		f.Fault("role", "is required: agent, member or admin")
@@ -137,17 +142,17 @@ func (s *accountService) CreateAPIKey(ctx context.Context, caller *Caller, reque
 }
 
 // issueKey issues a key on behalf of the caller, or of the operator if caller is nil. If two
-// keys with the same name are issued concurrently, both may be stored before either request
+// keys with the same name or identity are issued concurrently, both may be stored before either request
 // sees the other. Then both are revoked, and neither text is returned.
 func (s *accountService) issueKey(ctx context.Context, caller *Caller, org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
-	if err := s.nameFree(ctx, org, request, ledger.KeyID{}); err != nil {
+	if err := s.namesFree(ctx, org, request, ledger.KeyID{}); err != nil {
 		return nil, err
 	}
 	key, err := s.storeKey(ctx, caller, org, request)
 	if err != nil {
 		return nil, err
 	}
-	if taken := s.nameFree(ctx, org, request, key.Record.ID); taken != nil {
+	if taken := s.namesFree(ctx, org, request, key.Record.ID); taken != nil {
 		op, _ := s.revocation(caller, org, key.Record.ID)
 		// No stop is needed: nobody knows the key's text.
 		return nil, errors.Join(taken, s.committer.commit(ctx, op))
@@ -155,10 +160,10 @@ func (s *accountService) issueKey(ctx context.Context, caller *Caller, org ledge
 	return key, nil
 }
 
-// nameFree fails if another active key has the requested name. Lists of approvers contain
-// names, so only agents, which decide nothing, may share one.
-func (s *accountService) nameFree(ctx context.Context, org ledger.OrgID, request *KeyRequest, own ledger.KeyID) error {
-	if request.Name == "" {
+// namesFree fails if another active key has the requested name, or if the same identity signs in
+// as it. Lists of approvers contain names, so only agents, which decide nothing, may share one.
+func (s *accountService) namesFree(ctx context.Context, org ledger.OrgID, request *KeyRequest, own ledger.KeyID) error {
+	if request.Name == "" && request.SignInAs == "" {
 		return nil
 	}
 	keys, err := s.store.AllKeys(ctx, org)
@@ -167,7 +172,14 @@ func (s *accountService) nameFree(ctx context.Context, org ledger.OrgID, request
 	}
 	for _, key := range keys {
 		decides := key.Role.Includes(ledger.RoleMember) || request.Role.Includes(ledger.RoleMember)
-		if key.Name == request.Name && key.Active(s.now()) && key.ID != own && decides {
+		if key.ID == own || !key.Active(s.now()) {
+			continue
+		}
+		if request.SignInAs != "" && key.SignInAs == request.SignInAs {
+			return fault.Errorf(fault.CodeNameTaken,
+				"%s signs in as the active key %s already: choose another identity, or change or revoke that key first", key.SignInAs, key.ID)
+		}
+		if request.Name != "" && key.Name == request.Name && decides {
 			return fault.Errorf(fault.CodeNameTaken,
 				"an active key has the name %q already, and names say who may approve: choose another name, or revoke that key first", key.Name)
 		}
@@ -213,6 +225,9 @@ func keyAuditEntry(action string, key *ledger.KeyRecord, from, to string) *audit
 			w.String("previous_expires_at", key.Previous.ExpiresAt.String())
 		}
 		w.String("role", string(key.Role))
+		if key.SignInAs != "" {
+			w.String("sign_in_as", key.SignInAs)
+		}
 		if from != to {
 			writeChange(w, "status", from, to)
 		}
@@ -227,7 +242,7 @@ func (s *accountService) newKey(org ledger.OrgID, request *KeyRequest) (*NewKey,
 	record := &ledger.KeyRecord{
 		ID:  ledger.KeyID{UUID: s.timedID(s.now())},
 		Org: org, Name: request.Name, Role: request.Role, Hash: parsed.Hash(), Hint: parsed.Hint(), CreatedAt: s.now(),
-		Agents: request.Agents, Owner: request.Owner, ExpiresAt: request.ExpiresAt,
+		Agents: request.Agents, Owner: request.Owner, SignInAs: request.SignInAs, ExpiresAt: request.ExpiresAt,
 	}
 	return &NewKey{Record: record, Text: text}, nil
 }
@@ -412,7 +427,7 @@ func (s *accountService) createSignIn(ctx context.Context, caller *Caller, org l
 			if !key.Active(b.now) {
 				return nil, fault.ErrNotFound
 			}
-			return signInAuditEntry(ledger.ActSignInCreate, key, link.ExpiresAt, link, nil), nil
+			return signInAuditEntry(ledger.ActSignInCreate, key, &signInDetail{expires: link.ExpiresAt, link: link}), nil
 		},
 	}
 	if err := s.committer.commit(ctx, creation); err != nil {
@@ -425,17 +440,31 @@ func (s *accountService) createSignIn(ctx context.Context, caller *Caller, org l
 	return text, nil
 }
 
-// signInAuditEntry describes the link and the session of an act; either may be nil.
-func signInAuditEntry(action string, key *ledger.KeyRecord, expires ledger.Time, link, session *store.SignIn) *auditEntry {
+// signInDetail is what an act about a sign-in says besides its key.
+type signInDetail struct {
+	expires ledger.Time
+	link    *store.SignIn // nil: none
+	session *store.SignIn // nil: none
+	by      *Identity     // nil unless it came by single sign-on
+}
+
+func signInAuditEntry(action string, key *ledger.KeyRecord, in *signInDetail) *auditEntry {
 	return &auditEntry{action: action, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
-		w.String("expires_at", expires.String())
-		if link != nil {
-			w.String("link", evidence.SignInName(link.Hash))
+		w.String("expires_at", in.expires.String())
+		if in.by != nil {
+			w.String("issuer", in.by.Issuer)
+		}
+		if in.link != nil {
+			w.String("link", evidence.SignInName(in.link.Hash))
 		}
 		w.StringOrNull("name", key.Name)
 		w.String("role", string(key.Role))
-		if session != nil {
-			w.String("session", evidence.SignInName(session.Hash))
+		if in.session != nil {
+			w.String("session", evidence.SignInName(in.session.Hash))
+		}
+		if in.by != nil {
+			w.String("sign_in_as", in.by.SignInAs)
+			w.String("subject", in.by.Subject)
 		}
 	})}
 }
@@ -481,7 +510,7 @@ func (s *accountService) logSignIn(ctx context.Context, link, session *store.Sig
 		if key.Org != link.Org || !s.store.IsCurrentSignIn(link) {
 			return nil, errBadLink
 		}
-		return signInAuditEntry(ledger.ActSignInUse, key, session.ExpiresAt, link, session), nil
+		return signInAuditEntry(ledger.ActSignInUse, key, &signInDetail{expires: session.ExpiresAt, link: link, session: session}), nil
 	}}
 	err = s.committer.commit(ctx, use)
 	if errors.Is(err, errUnknownKey) { // it was revoked after the link was created
@@ -530,7 +559,7 @@ func (s *accountService) logSignOut(ctx context.Context, hash [32]byte) error {
 		return visible(err)
 	}
 	err = s.committer.commit(ctx, &act{caller: callerOf(key), org: key.Org, change: func(*batch, *ledger.Organization) (*auditEntry, error) {
-		return signInAuditEntry(ledger.ActSignInEnd, key, in.ExpiresAt, nil, in), nil
+		return signInAuditEntry(ledger.ActSignInEnd, key, &signInDetail{expires: in.ExpiresAt, session: in}), nil
 	}})
 	if errors.Is(err, errUnknownKey) {
 		return nil

@@ -47,6 +47,10 @@ func TestActsSayWhatHappened(t *testing.T) {
 
 		key, _ := g.newKey(&service.KeyRequest{Name: "worker", Role: ledger.RoleAgent, Owner: "ops", ExpiresAt: g.in(time.Hour)})
 		newest(ledger.ActKeyCreate, `"name":"worker","owner":"ops"`, "made the API key worker with the role agent of ops, until 2026-05-04T10:00:00.000Z")
+		reader, _ := g.newKey(&service.KeyRequest{Name: "reader", Role: ledger.RoleMember, SignInAs: "r@example.com"})
+		newest(ledger.ActKeyCreate, `"sign_in_as":"r@example.com"`, "made the API key reader with the role member, to sign in as r@example.com")
+		must[*ledger.KeyRecord](t)(g.UpdateAPIKey(ctx, admin, &service.KeyUpdate{Key: reader.Record.ID}))
+		newest(ledger.ActKeyUpdate, `"name":"reader","role":"member","sign_in_as":{"from":"r@example.com","to":null}`, "who signs in as the API key reader: from r@example.com to none")
 		must[*service.NewKey](t)(g.RotateAPIKey(ctx, admin, &service.Rotation{Key: key.Record.ID, Overlap: time.Minute}))
 		newest(ledger.ActKeyRotate, `"name":"worker"`, "the old one works until 2026-05-04T09:01:00.000Z")
 		must[*ledger.KeyRecord](t)(g.RevokeAPIKey(ctx, admin, key.Record.ID))

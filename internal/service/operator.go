@@ -298,6 +298,15 @@ func (o *Operator) RotateKey(ctx context.Context, slug string, rotation *Rotatio
 	return o.service.rotateKey(ctx, nil, org.ID, rotation)
 }
 
+// UpdateKey changes who signs in as an API key.
+func (o *Operator) UpdateKey(ctx context.Context, slug string, update *KeyUpdate) (*ledger.KeyRecord, error) {
+	org, err := o.Organization(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	return o.service.updateKey(ctx, nil, org.ID, update)
+}
+
 // RevokeKey revokes an API key.
 func (o *Operator) RevokeKey(ctx context.Context, slug string, id ledger.KeyID) (*ledger.KeyRecord, error) {
 	org, err := o.Organization(ctx, slug)

@@ -25,6 +25,9 @@ type Directory interface {
 	// KeyByHash finds a key by the hash of its current or its previous secret. An
 	// unknown hash runs the same statement as a known one.
 	KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error)
+	// KeysBySignInAs lists the keys of all organizations with this identity for single sign-on that
+	// are not revoked, by id. An empty identity finds none.
+	KeysBySignInAs(ctx context.Context, identity string, limit int) ([]*ledger.KeyRecord, error)
 	// Keys lists an organization's keys with an id greater than after, by id. If after is zero,
 	// also one whose id is zero.
 	Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error)
@@ -56,13 +59,16 @@ type SignIns interface {
 	// It returns ErrNotFound for any other link; of two calls with the same link, one
 	// succeeds.
 	OpenSession(ctx context.Context, link [32]byte, session *SignIn, now ledger.Time) error
+	// CreateSession stores a session that no link opened; ErrExists when its hash exists.
+	CreateSession(ctx context.Context, session *SignIn, now ledger.Time) error
 	// Session finds a session that has not expired at now.
 	Session(ctx context.Context, session [32]byte, now ledger.Time) (*SignIn, error)
 	// CloseSession deletes a session. It returns nil when there is none.
 	CloseSession(ctx context.Context, session [32]byte) error
 }
 
-// SignIn is a one-time link of an API key, or the session that the link became.
+// SignIn is a one-time link of an API key, or a session: what a link became, or what single
+// sign-on opened.
 type SignIn struct {
 	Hash      [32]byte
 	Key       uuid.UUID

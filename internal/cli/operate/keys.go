@@ -17,6 +17,7 @@ import (
 type KeysCommands struct {
 	Create        keysCreateCommand    `cmd:"" help:"Create an API key. It is printed once, alone on standard output."`
 	List          keysListCommand      `cmd:"" help:"List an organization's API keys."`
+	Update        keysUpdateCommand    `cmd:"" help:"Change who signs in as an API key by single sign-on."`
 	Rotate        keysRotateCommand    `cmd:"" help:"Replace an API key's secret. It is printed once, alone on standard output; the id stays the same."`
 	Revoke        keysRevokeCommand    `cmd:"" help:"Revoke an API key; it fails at its next request."`
 	SignIn        keysSignInCommand    `cmd:"" help:"Create a one-time link that signs a browser in as an API key."`
@@ -37,6 +38,7 @@ type KeyLine struct {
 	Status            string   `json:"status"`
 	Agents            []string `json:"agents"`
 	Owner             *string  `json:"owner"`
+	SignInAs          *string  `json:"sign_in_as"`
 	CreatedAt         string   `json:"created_at"`
 	ExpiresAt         *string  `json:"expires_at"`
 	LastUsedAt        *string  `json:"last_used_at"`
@@ -54,6 +56,9 @@ func keyLineOf(key *ledger.KeyRecord, now ledger.Time) KeyLine {
 	if key.Owner != "" {
 		line.Owner = &key.Owner
 	}
+	if key.SignInAs != "" {
+		line.SignInAs = &key.SignInAs
+	}
 	if key.Previous != nil {
 		line.PreviousExpiresAt = cli.TimeText(&key.Previous.ExpiresAt)
 	}
@@ -69,12 +74,13 @@ func newKeyLine(key *service.NewKey, now ledger.Time) KeyLine {
 type keysCreateCommand struct {
 	cli.Storage
 	organizationFlag
-	Role    string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
-	Name    string   `help:"Name of the key." env:"-"`
-	Agent   []string `help:"An agent that the key may record for; repeat it for several. The default is any agent." placeholder:"NAME" sep:"none" env:"-"`
-	Owner   string   `help:"Who is responsible for the key, such as an e-mail address." env:"-"`
-	Expires string   `help:"When the key expires: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. The default is never." placeholder:"WHEN" env:"-"`
-	JSON    bool     `name:"json" help:"Print JSON." env:"-"`
+	Role  string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
+	Name  string   `help:"Name of the key." env:"-"`
+	Agent []string `help:"An agent that the key may record for; repeat it for several. The default is any agent." placeholder:"NAME" sep:"none" env:"-"`
+	Owner string   `help:"Who is responsible for the key, such as an e-mail address." env:"-"`
+	signInAsFlag
+	Expires string `help:"When the key expires: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. The default is never." placeholder:"WHEN" env:"-"`
+	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Run creates the key.
@@ -130,14 +136,14 @@ func (c *keysListCommand) Run(p *cli.Process) (err error) {
 		line := keyLineOf(key, o.Service.Now())
 		lines[i] = line
 		rows[i] = []string{
-			line.ID, cmp.Or(line.Name, "-"), line.Role, line.Hint, line.Status, cmp.Or(key.Owner, "-"), cmp.Or(strings.Join(key.Agents, ", "), "any"),
+			line.ID, cmp.Or(line.Name, "-"), line.Role, line.Hint, line.Status, cmp.Or(key.Owner, "-"), cmp.Or(key.SignInAs, "-"), cmp.Or(strings.Join(key.Agents, ", "), "any"),
 			orDash(line.ExpiresAt), oldSecretEnds(key, o.Service.Now()), orDash(line.LastUsedAt), line.CreatedAt,
 		}
 	}
 	if c.JSON {
 		return p.PrintJSON(lines)
 	}
-	return p.PrintTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "AGENTS", "EXPIRES", "OLD SECRET UNTIL", "LAST USED", "CREATED"}, rows)
+	return p.PrintTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "SIGN IN AS", "AGENTS", "EXPIRES", "OLD SECRET UNTIL", "LAST USED", "CREATED"}, rows)
 }
 
 // oldSecretEnds says until when the secret before the last rotation is accepted, or "-" if it is
@@ -195,6 +201,48 @@ func (c *keysRevokeCommand) Run(p *cli.Process) (err error) {
 		return p.PrintJSON(keyLineOf(key, o.Service.Now()))
 	}
 	fmt.Fprintf(p.Out, "revoked %s (%s)\n", key.Hint, key.RevokedAt)
+	return nil
+}
+
+// signInAsFlag says who signs in as a key.
+type signInAsFlag struct {
+	SignInAs string `help:"Identity that signs in as the key by single sign-on, such as an e-mail address." placeholder:"IDENTITY" env:"-"`
+}
+
+type keysUpdateCommand struct {
+	cli.Storage
+	organizationFlag
+	keyArgument
+	SignInAs string `help:"Identity that signs in as the key by single sign-on, such as an e-mail address; an empty text for nobody." placeholder:"IDENTITY" required:"" env:"-"`
+	JSON     bool   `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run changes who signs in. It is idempotent.
+func (c *keysUpdateCommand) Run(p *cli.Process) (err error) {
+	id, err := c.parse()
+	if err != nil {
+		return err
+	}
+	update := &service.KeyUpdate{Key: id}
+	if c.SignInAs != "" {
+		var ok bool
+		if update.SignInAs, ok = ledger.NormalSignInAs(c.SignInAs); !ok {
+			return cli.Usage(fmt.Errorf("--sign-in-as must have at most %d visible ASCII characters and no space", ledger.MaxSignInAs))
+		}
+	}
+	o, err := c.OpenForChanges(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	key, err := o.Operator().UpdateKey(p.Ctx, c.Org, update)
+	if err != nil {
+		return noSuchKey(flagFault(err), c.Org)
+	}
+	if c.JSON {
+		return p.PrintJSON(keyLineOf(key, o.Service.Now()))
+	}
+	fmt.Fprintf(p.Out, "%s signs in as %s by single sign-on\n", cmp.Or(key.SignInAs, "nobody"), key.Hint)
 	return nil
 }
 

@@ -56,6 +56,11 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord
 	return one(ctx, s, "key", selectKeys+`where hash = $1 or previous_hash = $1`, []any{hash[:]}, readKey)
 }
 
+// KeysBySignInAs implements store.Directory.
+func (s *Store) KeysBySignInAs(ctx context.Context, identity string, limit int) ([]*ledger.KeyRecord, error) {
+	return list(ctx, s, "keys", selectKeys+`where sign_in_as = $1 and sign_in_as <> '' and revoked_at is null order by id limit $2`, []any{identity, limit}, readKey)
+}
+
 // Keys implements store.Directory.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
 	return list(ctx, s, "keys", selectKeys+`where org_id = $1 and id `+above(after.UUID)+` $2 order by id limit $3`,
@@ -65,16 +70,17 @@ func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, 
 const (
 	insertKeysSQL = `insert into api_keys (` + keyColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[],
-			$9::text[], $10::text[], $11::bigint[], $12::boolean[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::bigint[])`
+			$9::text[], $10::text[], $11::bigint[], $12::boolean[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::bigint[], $18::text[])`
 	// Rows are locked in order of id before they are written, so that two writers do not deadlock.
 	// A rotation changes a unique column, which needs the strongest lock. Recording a use does not,
 	// so it does not wait for a chain that is being opened.
 	lockKeysSQL   = `select from api_keys where id = any($1::uuid[]) order by id for update`
 	lockKeyUseSQL = `select from api_keys where id = any($1::uuid[]) order by id for no key update`
 	updateKeysSQL = `update api_keys k set hash = n.hash, hint = n.hint, previous_hash = n.previous_hash,
-			previous_expires_at = n.previous_expires_at, expiry_logged = n.expiry_logged, revoked_at = n.revoked_at, mac = n.mac, act = n.act
-		from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::bytea[], $6::bigint[], $7::boolean[], $8::bigint[], $9::bytea[], $10::bigint[])
-			n(id, org_id, hash, hint, previous_hash, previous_expires_at, expiry_logged, revoked_at, mac, act)
+			previous_expires_at = n.previous_expires_at, expiry_logged = n.expiry_logged, revoked_at = n.revoked_at, mac = n.mac, act = n.act,
+			sign_in_as = n.sign_in_as
+		from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::bytea[], $6::bigint[], $7::boolean[], $8::bigint[], $9::bytea[], $10::bigint[], $11::text[])
+			n(id, org_id, hash, hint, previous_hash, previous_expires_at, expiry_logged, revoked_at, mac, act, sign_in_as)
 		where k.id = n.id and k.org_id = n.org_id`
 	touchKeysSQL = `update api_keys k set last_used_at = n.at from unnest($1::uuid[], $2::bigint[]) n(id, at)
 		where k.id = n.id and (k.last_used_at is null or k.last_used_at < n.at)`
@@ -90,6 +96,8 @@ func keyID(k *ledger.KeyRecord) uuid.UUID  { return k.ID.UUID }
 func keyOrg(k *ledger.KeyRecord) uuid.UUID { return k.Org.UUID }
 
 func keyAct(k *ledger.KeyRecord) int64 { return k.Act }
+
+func keySignInAs(k *ledger.KeyRecord) string { return k.SignInAs }
 
 func keyMAC(k *ledger.KeyRecord) []byte { return notNil(k.MAC) }
 
@@ -121,7 +129,8 @@ func sendKeys(rt *roundTrip, keys, changed []*ledger.KeyRecord) {
 			intsOrNull(keys, func(k *ledger.KeyRecord) *ledger.Time { return k.ExpiresAt }),
 			bools(keys, func(k *ledger.KeyRecord) bool { return k.ExpiryLogged }),
 			intsOrNull(keys, func(k *ledger.KeyRecord) *ledger.Time { return k.LastUsedAt }),
-			blobs(keys, previousHash), intsOrNull(keys, previousExpiry), blobs(keys, keyMAC), ints(keys, keyAct))
+			blobs(keys, previousHash), intsOrNull(keys, previousExpiry), blobs(keys, keyMAC), ints(keys, keyAct),
+			texts(keys, keySignInAs))
 	}
 	if len(changed) > 0 {
 		rt.send(lockKeysSQL, ids(changed, keyID))
@@ -130,7 +139,8 @@ func sendKeys(rt *roundTrip, keys, changed []*ledger.KeyRecord) {
 			texts(changed, func(k *ledger.KeyRecord) string { return k.Hint }),
 			blobs(changed, previousHash), intsOrNull(changed, previousExpiry),
 			bools(changed, func(k *ledger.KeyRecord) bool { return k.ExpiryLogged }),
-			intsOrNull(changed, func(k *ledger.KeyRecord) *ledger.Time { return k.RevokedAt }), blobs(changed, keyMAC), ints(changed, keyAct))
+			intsOrNull(changed, func(k *ledger.KeyRecord) *ledger.Time { return k.RevokedAt }), blobs(changed, keyMAC), ints(changed, keyAct),
+			texts(changed, keySignInAs))
 	}
 }
 
@@ -176,11 +186,13 @@ func (s *Store) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time
 	return s.runTransaction(ctx, "touch keys", rt)
 }
 
+const insertSignInSQL = `insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) values ($1, $2, $3, $4, $5, $6, $7)`
+
 // CreateSignIn implements store.SignIns.
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
 	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) values ($1, $2, $3, $4, false, $5, $6)`,
-			link.Hash[:], bytesOf(link.Key), bytesOf(link.Org.UUID), int64(link.ExpiresAt), link.Act, notNil(link.MAC))
+		_, err := conn.Exec(ctx, insertSignInSQL,
+			link.Hash[:], bytesOf(link.Key), bytesOf(link.Org.UUID), int64(link.ExpiresAt), false, link.Act, notNil(link.MAC))
 		return explain("create sign-in", err)
 	})
 }
@@ -198,6 +210,18 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 			bytesOf(session.Org.UUID), session.Act)
 		if err := scanRow("open session", row, target(&key)); err != nil {
 			return err
+		}
+		return forgetExpired(ctx, conn, now)
+	})
+}
+
+// CreateSession implements store.SignIns.
+func (s *Store) CreateSession(ctx context.Context, session *store.SignIn, now ledger.Time) error {
+	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, insertSignInSQL, session.Hash[:], bytesOf(session.Key), bytesOf(session.Org.UUID), int64(session.ExpiresAt), true,
+			session.Act, notNil(session.MAC))
+		if err != nil {
+			return explain("create session", err)
 		}
 		return forgetExpired(ctx, conn, now)
 	})

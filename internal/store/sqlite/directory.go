@@ -54,6 +54,12 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord
 	return readOne(ctx, s, keyByHashQuery, []any{hash[:], hash[:]}, scanKey)
 }
 
+// KeysBySignInAs implements store.Directory.
+func (s *Store) KeysBySignInAs(ctx context.Context, identity string, limit int) ([]*ledger.KeyRecord, error) {
+	query := "SELECT " + keyColumns + " FROM api_keys WHERE sign_in_as = ? AND sign_in_as <> '' AND revoked_at IS NULL ORDER BY id LIMIT ?"
+	return readAll(ctx, s, query, []any{identity, int64(limit)}, scanKey)
+}
+
 // Keys implements store.Directory.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
 	query := "SELECT " + keyColumns + " FROM api_keys WHERE org_id = ? AND id " + above(after.UUID) + " ? ORDER BY id LIMIT ?"
@@ -80,18 +86,19 @@ func (s *Store) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time
 
 func (tx *transaction) insertKey(key *ledger.KeyRecord) error {
 	previous, previousExpires := previousOf(key)
-	return tx.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		key.ID.UUID[:], key.Org.UUID[:], key.Name, string(key.Role), key.Hash[:], key.Hint, int64(key.CreatedAt), momentOrNull(key.RevokedAt),
 		string(ledger.EncodeAgents(key.Agents)), key.Owner, momentOrNull(key.ExpiresAt), flag(key.ExpiryLogged), momentOrNull(key.LastUsedAt),
-		previous, previousExpires, orEmpty(key.MAC), key.Act)
+		previous, previousExpires, orEmpty(key.MAC), key.Act, key.SignInAs)
 }
 
 // updateKey writes the fields of a key that change, except LastUsedAt.
 func (tx *transaction) updateKey(key *ledger.KeyRecord) error {
 	previous, previousExpires := previousOf(key)
-	return tx.change(`UPDATE api_keys SET hash = ?, hint = ?, previous_hash = ?, previous_expires_at = ?, expiry_logged = ?, revoked_at = ?, mac = ?, act = ?
+	return tx.change(`UPDATE api_keys SET hash = ?, hint = ?, previous_hash = ?, previous_expires_at = ?, expiry_logged = ?, revoked_at = ?, sign_in_as = ?, mac = ?, act = ?
 		WHERE id = ? AND org_id = ?`,
-		key.Hash[:], key.Hint, previous, previousExpires, flag(key.ExpiryLogged), momentOrNull(key.RevokedAt), orEmpty(key.MAC), key.Act, key.ID.UUID[:], key.Org.UUID[:])
+		key.Hash[:], key.Hint, previous, previousExpires, flag(key.ExpiryLogged), momentOrNull(key.RevokedAt), key.SignInAs, orEmpty(key.MAC), key.Act,
+		key.ID.UUID[:], key.Org.UUID[:])
 }
 
 // previousOf returns the parameters for a key's previous secret: nulls without one.
@@ -135,10 +142,12 @@ func (tx *transaction) insertSignIn(kind string, in *store.SignIn) error {
 		in.Hash[:], kind, in.Key[:], in.Org.UUID[:], int64(in.ExpiresAt), in.Act, orEmpty(in.MAC))
 }
 
+const forgetExpired = "DELETE FROM sign_ins WHERE expires_at <= ?"
+
 // OpenSession implements store.SignIns.
 func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.SignIn, now ledger.Time) error {
 	return s.writing(ctx, func(tx *transaction) error {
-		if err := tx.exec("DELETE FROM sign_ins WHERE expires_at <= ?", int64(now)); err != nil {
+		if err := tx.exec(forgetExpired, int64(now)); err != nil {
 			return err
 		}
 		used := false
@@ -152,6 +161,16 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 		}
 		if !used {
 			return store.ErrNotFound
+		}
+		return tx.insertSignIn(sessionKind, session)
+	})
+}
+
+// CreateSession implements store.SignIns.
+func (s *Store) CreateSession(ctx context.Context, session *store.SignIn, now ledger.Time) error {
+	return s.writing(ctx, func(tx *transaction) error {
+		if err := tx.exec(forgetExpired, int64(now)); err != nil {
+			return err
 		}
 		return tx.insertSignIn(sessionKind, session)
 	})

@@ -13,6 +13,7 @@ import (
 
 var rotationCases = []testCase{
 	{name: "a key is stored with its agents, owner, expiry and previous secret", run: keepsKeyMembers},
+	{name: "keys are found by who signs in as them", run: findsBySignInAs},
 	{name: "a rotated key is found by both secrets", run: findsBothSecrets},
 	{name: "a second rotation ends the oldest secret", run: secondRotation},
 	{name: "a change of one key leaves the others alone", run: changesOneKey},
@@ -33,6 +34,7 @@ func (w *world) boundKey(org ledger.OrgID) *ledger.KeyRecord {
 	key := w.newKey(org)
 	expires, used := w.now()+1000, w.now()
 	key.Agents, key.Owner = []string{"zürich", "a\"b", "in\u200btern"}, "Ünal <unal@example.com>"
+	key.SignInAs = "someone@example.com"
 	key.ExpiresAt, key.LastUsedAt, key.ExpiryLogged = &expires, &used, true
 	key.Previous = &ledger.PreviousSecret{Hash: w.secret(), ExpiresAt: w.now()}
 	return key
@@ -78,9 +80,38 @@ func keepsKeyMembers(t *testing.T, w *world) {
 	assertEqual(t, "list", must[[]*ledger.KeyRecord](t)(w.Keys(t.Context(), m.org.ID, m.key.ID, 10)), []*ledger.KeyRecord{key})
 	w.look(t, &store.Needs{Keys: []ledger.KeyID{key.ID}}, func(loaded *store.Loaded) { assertEqual(t, "loaded", loaded.Keys[key.ID], key) })
 	plain := must[*ledger.KeyRecord](t)(w.Key(t.Context(), m.key.ID))
-	if plain.Agents != nil || plain.Owner != "" || plain.ExpiresAt != nil || plain.LastUsedAt != nil || plain.Previous != nil || plain.ExpiryLogged {
+	if plain.Agents != nil || plain.Owner != "" || plain.ExpiresAt != nil || plain.LastUsedAt != nil || plain.Previous != nil || plain.ExpiryLogged || plain.SignInAs != "" {
 		t.Errorf("a key without any of it came back as %+v", plain)
 	}
+}
+
+func findsBySignInAs(t *testing.T, w *world) {
+	m, other := w.join(t), w.join(t)
+	first, second, third := w.newKey(m.org.ID), w.newKey(other.org.ID), w.newKey(m.org.ID)
+	first.SignInAs, second.SignInAs, third.SignInAs = "a@example.com", "a@example.com", "A@example.com"
+	for _, key := range []*ledger.KeyRecord{first, second, third} {
+		w.mustAddKey(t, key)
+	}
+	find := func(identity string, limit int) []*ledger.KeyRecord {
+		t.Helper()
+		return must[[]*ledger.KeyRecord](t)(w.open(t).KeysBySignInAs(t.Context(), identity, limit))
+	}
+	assertEqual(t, "of all organizations, by id", find("a@example.com", 9), []*ledger.KeyRecord{first, second})
+	assertEqual(t, "the first", find("a@example.com", 1), []*ledger.KeyRecord{first})
+	for _, identity := range []string{"", "%", "a@example.co", "a@example.com ", "A@EXAMPLE.COM"} {
+		if found := find(identity, 9); len(found) > 0 {
+			t.Errorf("%q finds %d keys", identity, len(found))
+		}
+	}
+	must[*ledger.KeyRecord](t)(w.revoke(t.Context(), w, second, w.now()))
+	assertEqual(t, "without the revoked one", find("a@example.com", 9), []*ledger.KeyRecord{first})
+	changed := *first
+	changed.SignInAs = ""
+	done(t, attempt(t.Context(), w, &store.Changes{Keys: []*ledger.KeyRecord{&changed}}))
+	if found := find("a@example.com", 9); len(found) > 0 {
+		t.Errorf("a changed key is found by what it was")
+	}
+	assertEqual(t, "the changed key", must[*ledger.KeyRecord](t)(w.Key(t.Context(), first.ID)), &changed)
 }
 
 func findsBothSecrets(t *testing.T, w *world) {

@@ -19,6 +19,7 @@ var signInCases = []testCase{
 	{name: "an expired session is not found", run: expiredSession},
 	{name: "a link is no session and a session no link", run: linkIsNoSession},
 	{name: "a link that exists is refused", run: collidingLink},
+	{name: "a session can be created without a link", run: createsSession},
 	{name: "a session can be closed twice", run: closesSession},
 	{name: "a link used concurrently opens one session", run: oneSession, concurrent: true},
 }
@@ -115,6 +116,20 @@ func collidingLink(t *testing.T, w *world) {
 	again := &store.SignIn{Hash: link.Hash, Key: w.join(t).key.ID.UUID, ExpiresAt: link.ExpiresAt + 1}
 	wantError(t, "same link", w.CreateSignIn(t.Context(), again), store.ErrExists)
 	assertEqual(t, "link", must[*store.SignIn](t)(w.SignInLink(t.Context(), link.Hash, w.now())), link)
+}
+
+func createsSession(t *testing.T, w *world) {
+	m, now := w.join(t), w.now()
+	old := &store.SignIn{Hash: ledger.HashToken("old"), Key: m.key.ID.UUID, Org: m.org.ID, ExpiresAt: now + lifetime, Session: true}
+	done(t, w.CreateSession(t.Context(), old, now))
+	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: m.key.ID.UUID, Org: m.org.ID, ExpiresAt: now + 3*lifetime, Session: true, Act: 1<<40 + 1, MAC: everyByte()}
+	done(t, w.CreateSession(t.Context(), want, now+2*lifetime))
+	assertEqual(t, "session", must[*store.SignIn](t)(w.open(t).Session(t.Context(), want.Hash, now)), want)
+	_, err := w.SignInLink(t.Context(), want.Hash, now)
+	wantError(t, "session found as a link", err, store.ErrNotFound)
+	_, err = w.Session(t.Context(), old.Hash, now)
+	wantError(t, "session that had expired when another was created", err, store.ErrNotFound)
+	wantError(t, "same session", w.CreateSession(t.Context(), want, now), store.ErrExists)
 }
 
 func closesSession(t *testing.T, w *world) {
