@@ -80,6 +80,10 @@ var packages = map[string]rule{
 		may:    []string{"canon", "ledger"},
 		reason: "a notification is sent with what it is given",
 	},
+	"sso": {
+		may:    []string{"ledger"},
+		reason: "single sign-on proves who somebody is, and knows neither keys nor a store",
+	},
 	"witness": {
 		reason: "a witness judges the logs of others, and shares no code with the one that it may watch",
 	},
@@ -124,7 +128,7 @@ var packages = map[string]rule{
 		reason: "a front end goes through service and verify, and front ends do not know each other",
 	},
 	"console": {
-		may:    []string{"canon", "fault", "ledger", "problem", "service"},
+		may:    []string{"canon", "fault", "ledger", "problem", "service", "sso"},
 		reason: "a front end goes through service and verify, and front ends do not know each other",
 	},
 	"worker": {
@@ -152,7 +156,7 @@ var packages = map[string]rule{
 		reason: "commands are wired in cmd alone",
 	},
 	"cli": {
-		may:    []string{"fault", "keyring", "ledger", "notify", "observe", "service", "store", "verify"},
+		may:    []string{"fault", "keyring", "ledger", "notify", "observe", "service", "sso", "store", "verify"},
 		reason: "what commands share knows no command, and gets its databases from cmd",
 	},
 	"cli/operate": {
@@ -168,7 +172,7 @@ var packages = map[string]rule{
 		reason: "policy sets are checked as the service compiles them, without a store",
 	},
 	"cli/doctor": {
-		may:    []string{"cli", "keyring", "ledger", "service"},
+		may:    []string{"cli", "keyring", "ledger", "service", "sso"},
 		reason: "an examination reads an installation through service, and changes nothing",
 	},
 	"cli/gateway": {
@@ -229,6 +233,14 @@ var confinedImports = map[string]home{
 	"github.com/jackc/pgx/v5": {
 		packages: []string{"store/postgres", "testdb", "bench", "cmd/countersign"},
 		reason:   "PostgreSQL's driver is known to its store alone",
+	},
+	"github.com/coreos/go-oidc/v3": {
+		packages: []string{"sso"},
+		reason:   "single sign-on alone speaks OpenID Connect",
+	},
+	"golang.org/x/oauth2": {
+		packages: []string{"sso"},
+		reason:   "single sign-on alone speaks OpenID Connect",
 	},
 	"github.com/pressly/goose/v3": {
 		packages: []string{"store/sqlite", "store/postgres"},

@@ -1,0 +1,117 @@
+package sso
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+const (
+	discoveryAge   = time.Hour       // after which the document is read again
+	discoveryPause = 5 * time.Second // after a failure
+)
+
+// discovery is what is known of the provider.
+type discovery struct {
+	turn chan struct{} // holds an element while somebody reads or writes the fields below
+	*provider
+	at  time.Time // of the last attempt
+	err error     // of the last attempt
+}
+
+func newDiscovery() discovery { return discovery{turn: make(chan struct{}, 1)} }
+
+// provider is a provider whose discovery document was read.
+type provider struct {
+	*oidc.Provider
+	oauth    oauth2.Config
+	verifier *oidc.IDTokenVerifier
+}
+
+// discover returns the provider. It reads the discovery document if that is due, one caller at a
+// time, and not again soon after a failure: somebody who presses the button all the time must not
+// make this server a burden for the provider. If a later attempt fails, what was read before is used.
+func (c *Client) discover(ctx context.Context) (*provider, error) {
+	d := &c.discovery
+	select {
+	case d.turn <- struct{}{}:
+		defer func() { <-d.turn }()
+	case <-ctx.Done():
+		return nil, unavailable(ctx.Err())
+	}
+	now := c.config.Clock()
+	age := now.Sub(d.at)
+	if due := d.at.IsZero() || d.err == nil && age >= discoveryAge || d.err != nil && age >= discoveryPause; due {
+		found, err := c.readDiscovery(ctx)
+		d.at, d.err = now, err
+		if err == nil {
+			d.provider = found
+		}
+	}
+	if d.provider == nil {
+		return nil, unavailable(d.err)
+	}
+	return d.provider, nil
+}
+
+// readDiscovery does not end with ctx, whose browser may go away: others wait for the result.
+func (c *Client) readDiscovery(ctx context.Context) (*provider, error) {
+	ctx = oidc.ClientContext(context.WithoutCancel(ctx), c.http)
+	read, err := oidc.NewProvider(ctx, c.config.Issuer)
+	if err != nil {
+		return nil, fmt.Errorf("read the discovery document: %w", err)
+	}
+	var document struct {
+		Keys    string   `json:"jwks_uri"`
+		Methods []string `json:"token_endpoint_auth_methods_supported"`
+	}
+	if err := read.Claims(&document); err != nil {
+		return nil, fmt.Errorf("read the discovery document: %w", err)
+	}
+	endpoint := read.Endpoint()
+	for _, address := range []string{endpoint.AuthURL, endpoint.TokenURL, document.Keys} {
+		if parsed, err := url.Parse(address); err != nil || !guarded(parsed) {
+			return nil, fmt.Errorf("the discovery document has the address %q, which is not https", address)
+		}
+	}
+	if endpoint.AuthStyle, err = authStyle(document.Methods); err != nil {
+		return nil, err
+	}
+	return &provider{
+		Provider: read,
+		oauth: oauth2.Config{
+			ClientID: c.config.ClientID, ClientSecret: c.config.ClientSecret.Reveal(), Endpoint: endpoint, RedirectURL: c.config.Callback, Scopes: c.scopes(),
+		},
+		verifier: read.Verifier(&oidc.Config{ClientID: c.config.ClientID, Now: c.config.Clock}),
+	}, nil
+}
+
+// authStyle returns how the client presents its secret. Without this, the library would try one way
+// after the other, and a provider may take the first attempt for the code's only use.
+func authStyle(methods []string) (oauth2.AuthStyle, error) {
+	switch {
+	case len(methods) == 0 || slices.Contains(methods, "client_secret_basic"): // the default of the standard
+		return oauth2.AuthStyleInHeader, nil
+	case slices.Contains(methods, "client_secret_post"):
+		return oauth2.AuthStyleInParams, nil
+	}
+	return 0, errors.New("the provider accepts neither client_secret_basic nor client_secret_post")
+}
+
+// scopes returns what is asked for: no more than the claim needs.
+func (c *Client) scopes() []string {
+	switch c.config.Claim {
+	case "sub":
+		return []string{oidc.ScopeOpenID}
+	case EmailClaim:
+		return []string{oidc.ScopeOpenID, oidc.ScopeEmail}
+	default:
+		return []string{oidc.ScopeOpenID, oidc.ScopeProfile}
+	}
+}
