@@ -18,9 +18,13 @@ func (s *server) handler() http.Handler {
 		Service: s.opened.Service, Log: s.log, Observe: s.metrics, Faults: s.faults, TrustedProxies: s.proxies,
 		PublicRate: c.PublicRate, FailureRate: c.FailureRate,
 	})
-	pages := console.New(console.Config{
+	config := console.Config{
 		Service: s.opened.Service, Log: s.log, Observe: s.metrics, Limits: api, Secure: api.Secure, PublicURL: s.publicURL,
-	})
+	}
+	if s.signOn != nil {
+		config.SSO, config.SSOBase = s.signOn, s.base()
+	}
+	pages := console.New(config)
 	handler := frontends(api.Handler(), api.Routes(), pages)
 	if s.traces == nil {
 		return handler

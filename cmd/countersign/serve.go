@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"countersign/internal/cli"
 	"countersign/internal/httpapi"
@@ -15,6 +17,7 @@ import (
 	"countersign/internal/observe"
 	"countersign/internal/pricing"
 	"countersign/internal/service"
+	"countersign/internal/sso"
 	"countersign/internal/witness"
 )
 
@@ -34,6 +37,7 @@ type serveCommand struct {
 	PublicURL            string   `name:"public-url" help:"Public URL of the console, for links in notifications, to sign in, and to share." placeholder:"URL"`
 	InstanceName         string   `help:"Name of this instance in the origins of new transparency logs; the default is the host of --public-url, or countersign." placeholder:"NAME"`
 	cli.MailFlags
+	cli.SSOFlags
 	anchorFlags
 	Witness      []string `help:"Witness that cosigns the checkpoints of the transparency logs: its verifier key and its URL; may be repeated." sep:"none" placeholder:"VKEY=URL"`
 	Prices       string   `help:"JSON file of language model prices that replaces the built-in table." type:"path" placeholder:"FILE"`
@@ -82,6 +86,7 @@ type settings struct {
 	anchoring anchoring
 	witnesses []*witness.Client
 	publicURL string
+	sso       *sso.Config // nil: no single sign-on
 	instance  string
 }
 
@@ -106,6 +111,9 @@ func (c *serveCommand) check() (read settings, err error) {
 	if read.mailer, err = c.Mailer(); err != nil {
 		return read, err
 	}
+	if read.sso, err = c.ssoConfig(read.publicURL); err != nil {
+		return read, err
+	}
 	if read.prices, err = c.prices(); err != nil {
 		return read, err
 	}
@@ -117,6 +125,29 @@ func (c *serveCommand) check() (read settings, err error) {
 	}
 	read.proxies, err = parsePrefixes(c.TrustedProxies)
 	return read, err
+}
+
+// ssoConfig returns the settings for single sign-on, or nil if it is off. Without a public URL the
+// provider sends browsers back to the listener's own address, which only those on this machine reach.
+func (c *serveCommand) ssoConfig(publicURL string) (*sso.Config, error) {
+	config, err := c.SSOConfig()
+	if err != nil || config == nil {
+		return nil, err
+	}
+	if host, _, err := net.SplitHostPort(c.Listen); publicURL == "" && (err != nil || !loopbackHost(host)) {
+		return nil, errors.New("--oidc-issuer needs --public-url, to which the identity provider sends browsers back")
+	}
+	if strings.HasPrefix(publicURL, "http://") {
+		if address, err := url.Parse(publicURL); err != nil || !loopbackHost(address.Hostname()) {
+			return nil, errors.New("--oidc-issuer needs a --public-url with https: whoever signs in must not be seen on the way back")
+		}
+	}
+	return config, nil
+}
+
+func loopbackHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 func (c *serveCommand) checkAddresses() error {

@@ -18,9 +18,11 @@ import (
 	"golang.org/x/net/netutil"
 
 	"countersign/internal/cli"
+	"countersign/internal/console"
 	"countersign/internal/notify"
 	"countersign/internal/observe"
 	"countersign/internal/service"
+	"countersign/internal/sso"
 	"countersign/internal/worker"
 )
 
@@ -37,6 +39,7 @@ type server struct {
 	opened      *cli.Opened
 	webhooks    *notify.Webhooks
 	worker      *worker.Worker
+	signOn      *sso.Client      // nil without single sign-on
 	certificate *cli.Certificate // nil without TLS
 	listener    net.Listener
 	metricsAt   net.Listener // nil when off
@@ -86,6 +89,13 @@ func (s *server) open() (err error) {
 		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)
 	}
 	s.listener = netutil.LimitListener(s.listener, maxConnections())
+	if s.sso != nil {
+		config := *s.sso
+		config.Callback, config.Seal = s.base()+console.SSOCallbackPath, s.opened.Ring
+		if s.signOn, err = sso.New(config); err != nil {
+			return fmt.Errorf("single sign-on: %w", err)
+		}
+	}
 	if c.MetricsListen != "" {
 		if s.metricsAt, err = cli.Listen(ctx, c.MetricsListen); err != nil {
 			return fmt.Errorf("--metrics-listen: %w", err)
@@ -112,10 +122,15 @@ func (s *server) scheme() string {
 	return "http"
 }
 
+// base returns what links to this server begin with.
+func (s *server) base() string {
+	return cmp.Or(s.publicURL, cli.ReachableURL(s.scheme(), s.listener.Addr().String()))
+}
+
 // serve answers requests until the process is told to stop. It then accepts no new
 // requests and returns when those in flight are answered.
 func (s *server) serve() error {
-	base := cmp.Or(s.publicURL, cli.ReachableURL(s.scheme(), s.listener.Addr().String()))
+	base := s.base()
 	if err := s.command.NoteAddress(base); err != nil {
 		s.log.Warn("the server's address could not be stored: pass --url to countersign keys sign-in", "error", err)
 	}

@@ -28,6 +28,9 @@ type Config struct {
 	// PublicURL is what links begin with that people pass on. Without it they have the host name of
 	// the request, which a proxy may have replaced by its own name for this server.
 	PublicURL string
+	// SSO is single sign-on; nil without it. SSOBase is what its addresses begin with.
+	SSO     SSO
+	SSOBase string
 }
 
 // Observer is notified of every request, with the pattern of its route.
@@ -56,6 +59,8 @@ type Console struct {
 	limits  Limits
 	secure  func(*http.Request) bool
 	public  string
+	sso     SSO // nil without it
+	ssoBase string
 	origins *http.CrossOriginProtection
 	ids     problem.IDs
 	pages   map[string]bool // the patterns of pages, for handlers: they cannot refer to routes
@@ -64,7 +69,7 @@ type Console struct {
 // New returns a Console.
 func New(c Config) *Console {
 	console := &Console{
-		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, secure: c.Secure, public: c.PublicURL,
+		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, secure: c.Secure, public: c.PublicURL, sso: c.SSO, ssoBase: c.SSOBase,
 		origins: http.NewCrossOriginProtection(), ids: problem.NewIDs("web_"), pages: make(map[string]bool),
 	}
 	for _, route := range routes {

@@ -85,11 +85,18 @@ func (v *visit) formPage() string {
 
 // rememberedPage returns the page of rememberPage, or the start page, and deletes the cookie.
 func (v *visit) rememberedPage() string {
+	if v.cookieValue(pageCookie, maxPageCookie) != "" {
+		v.deleteCookie(pageCookie)
+	}
+	return v.heading()
+}
+
+// heading returns the page of rememberPage, or the start page.
+func (v *visit) heading() string {
 	kept := v.cookieValue(pageCookie, maxPageCookie)
 	if kept == "" {
 		return "/"
 	}
-	v.deleteCookie(pageCookie)
 	path, err := base64.RawURLEncoding.DecodeString(kept)
 	if err != nil {
 		return "/"

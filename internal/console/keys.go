@@ -33,7 +33,7 @@ type keysView struct {
 }
 
 // askedKey is the form for a new key as it was sent, if it was refused.
-type askedKey struct{ Name, Role, Owner, Agents, Days string }
+type askedKey struct{ Name, Role, Owner, SignInAs, Agents, Days string }
 
 func showKeys(v *visit) error {
 	caller, err := v.admin()
@@ -81,7 +81,7 @@ func createKey(v *visit) error {
 	if why := refusalOf(err); why != nil {
 		return v.showKeys(why.Status, caller, &keysView{
 			Asked: askedKey{
-				Name: sent.text("name"), Role: sent.text("role"), Owner: sent.text("owner"),
+				Name: sent.text("name"), Role: sent.text("role"), Owner: sent.text("owner"), SignInAs: sent.text("sign_in_as"),
 				Agents: strings.Join(sent.lines("agents"), "\n"), Days: sent.text("days"),
 			},
 			Refusal: why,
@@ -122,6 +122,7 @@ func createSignIn(v *visit) error {
 func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, error) {
 	members := map[string]any{
 		"name": sent.text("name"), "role": optional(sent.text("role")), "owner": optional(sent.text("owner")), "agents": sent.lines("agents"),
+		"sign_in_as": optional(sent.text("sign_in_as")),
 	}
 	if days := sent.text("days"); days != "" {
 		n, err := strconv.Atoi(days)
@@ -173,6 +174,39 @@ func rotateKey(v *visit) error {
 		return err
 	}
 	return v.showKeys(http.StatusOK, caller, page)
+}
+
+// updateKey changes who signs in as a key.
+func updateKey(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	id, err := v.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxForm)
+	if err != nil {
+		return err
+	}
+	body, err := request(map[string]any{"sign_in_as": optional(sent.text("sign_in_as"))})
+	if err != nil {
+		return err
+	}
+	update, err := service.ParseKeyUpdate(body)
+	if err == nil {
+		update.Key = ledger.KeyID{UUID: id}
+		_, err = v.console.service.UpdateAPIKey(v.r.Context(), caller, update)
+	}
+	if why := refusalOf(err); why != nil {
+		return v.showKeys(why.Status, caller, &keysView{Refusal: why})
+	}
+	if err != nil {
+		return err
+	}
+	v.seeOther("/api-keys")
+	return nil
 }
 
 func revokeKey(v *visit) error {

@@ -19,7 +19,7 @@ func TestFormsByRoleAndSite(t *testing.T) {
 	}
 	id := asked.ID.String()
 	fill := strings.NewReplacer("{approval_id}", id, "{chain_id}", asked.Chain.String(), "{key_id}", id, "{token_id}", id, "{webhook_id}", id)
-	open := map[string]bool{"/sign-in": true, "/sign-out": true, "/check": true}
+	open := map[string]bool{"/sign-in": true, "/sign-in/sso": true, "/sign-out": true, "/check": true}
 	members := map[string]bool{"/approvals/{approval_id}/approve": true, "/approvals/{approval_id}/deny": true}
 	forms := 0
 	for _, pattern := range console.New(console.Config{Service: w.service}).Patterns() {

@@ -66,13 +66,20 @@ func (v *visit) admin() (*service.Caller, error) {
 	return caller, err
 }
 
-// signInPage asks for a sign-in link. Fault says what was wrong with the last one.
-type signInPage struct{ Fault string }
+// signInPage asks for a sign-in link. Fault says what was wrong with the last attempt.
+type signInPage struct {
+	Fault string
+	SSO   *ssoButton // nil without single sign-on
+}
 
 const signInTitle = "Sign in"
 
 func showSignIn(v *visit) error {
-	return v.show(http.StatusOK, "sign-in.html", signInTitle, signInPage{})
+	return v.showSignIn(http.StatusOK, "")
+}
+
+func (v *visit) showSignIn(status int, fault string) error {
+	return v.show(status, "sign-in.html", signInTitle, signInPage{fault, v.ssoButton()})
 }
 
 func signIn(v *visit) error {
@@ -85,32 +92,37 @@ func signIn(v *visit) error {
 	}
 	link, problem := readLink(form.text("link"))
 	if problem != "" {
-		return v.refuseLink(http.StatusUnprocessableEntity, problem)
+		return v.refuseSignIn(http.StatusUnprocessableEntity, problem)
 	}
 	session, expires, err := v.console.service.SignIn(v.r.Context(), link)
 	switch codeOf(err) {
 	case fault.CodeUnauthenticated:
-		return v.refuseLink(http.StatusUnauthorized, "This sign-in link has been used, has expired or is wrong.")
+		return v.refuseSignIn(http.StatusUnauthorized, "This sign-in link has been used, has expired or is wrong.")
 	case fault.CodeKeyExpired:
-		return v.refuseLink(http.StatusUnauthorized, "The API key that this sign-in link is for has expired.")
+		return v.refuseSignIn(http.StatusUnauthorized, "The API key that this sign-in link is for has expired.")
 	}
 	if err != nil {
 		return err
 	}
-	v.closeSession()
-	cookie := v.cookie(sessionCookie, session.Reveal()) //nolint:gosec // Secure follows the connection: see cookie
-	cookie.Expires = expires.Std()
-	http.SetCookie(v.w, cookie)
+	v.enter(session, expires)
 	v.seeOther(v.rememberedPage())
 	return nil
 }
 
-func (v *visit) refuseLink(status int, fault string) error {
+// enter gives a new session to the browser.
+func (v *visit) enter(session ledger.Secret, expires ledger.Time) {
+	v.closeSession()
+	cookie := v.cookie(sessionCookie, session.Reveal()) //nolint:gosec // Secure follows the connection: see cookie
+	cookie.Expires = expires.Std()
+	http.SetCookie(v.w, cookie)
+}
+
+func (v *visit) refuseSignIn(status int, fault string) error {
 	v.console.limits.SignInFailed(v.r)
 	if status == http.StatusUnauthorized {
 		v.challenge()
 	}
-	return v.show(status, "sign-in.html", signInTitle, signInPage{Fault: fault})
+	return v.showSignIn(status, fault)
 }
 
 const linkPrefix = "csl_"

@@ -51,6 +51,7 @@ type setup struct {
 	signed bool   // transparency logs are signed
 	api    bool   // serve the API and its pages too
 	public string // the public URL
+	sso    console.SSO
 }
 
 func newWorld(t *testing.T, with setup) *world {
@@ -82,7 +83,7 @@ func newWorld(t *testing.T, with setup) *world {
 func (w *world) listen(t *testing.T, with setup) {
 	t.Helper()
 	pages := console.New(console.Config{
-		Service: w.service, Limits: with.limits, PublicURL: with.public,
+		Service: w.service, Limits: with.limits, PublicURL: with.public, SSO: with.sso, SSOBase: "https://console.example.com",
 		Log: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	mux := http.NewServeMux()

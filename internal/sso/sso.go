@@ -124,19 +124,19 @@ type Error struct {
 	Shown string
 	// Unavailable says that the provider failed, and not the person.
 	Unavailable bool
-	why         error
+	Why         error
 }
 
 func (e *Error) Error() string {
 	const most = 300
-	text := e.why.Error()
+	text := e.Why.Error()
 	return text[:min(len(text), most)]
 }
 
-func (e *Error) Unwrap() error { return e.why }
+func (e *Error) Unwrap() error { return e.Why }
 
-func refused(shown string, why error) *Error { return &Error{Shown: shown, why: why} }
+func refused(shown string, why error) *Error { return &Error{Shown: shown, Why: why} }
 
 func unavailable(why error) *Error {
-	return &Error{Shown: "The identity provider does not answer as it should. Use a sign-in link, or try again in a minute.", Unavailable: true, why: why}
+	return &Error{Shown: "The identity provider does not answer as it should. Use a sign-in link, or try again in a minute.", Unavailable: true, Why: why}
 }

@@ -13,6 +13,7 @@ import (
 type Command struct {
 	cli.Storage
 	cli.MailFlags
+	cli.SSOFlags
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -52,6 +53,7 @@ type examination struct {
 	process  *cli.Process
 	storage  *cli.Storage
 	mail     *cli.MailFlags
+	sso      *cli.SSOFlags
 	now      func() time.Time
 	findings []finding
 }
@@ -79,6 +81,7 @@ func (e *examination) checks() []check {
 		{"tampering", e.tampering},
 		{"escalation", e.escalation},
 		{"policies", e.policies},
+		{"single sign-on", e.singleSignOn},
 		{"clock", e.clock},
 	}
 	if e.storage.Embedded() {
@@ -92,7 +95,7 @@ func (e *examination) checks() []check {
 
 // Run examines the installation.
 func (c *Command) Run(p *cli.Process) error {
-	e := &examination{process: p, storage: &c.Storage, mail: &c.MailFlags, now: time.Now}
+	e := &examination{process: p, storage: &c.Storage, mail: &c.MailFlags, sso: &c.SSOFlags, now: time.Now}
 	e.run(p.Ctx)
 	if err := c.print(p, e.findings); err != nil {
 		return err

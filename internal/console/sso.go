@@ -1,0 +1,171 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	"countersign/internal/fault"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/sso"
+)
+
+// SSO proves who somebody is at an identity provider. What Begin and KeepProof return is kept by the
+// browser, and nobody else can make it.
+type SSO interface {
+	Name() string
+	Begin(ctx context.Context, returnTo string) (address, kept string, err error)
+	Finish(ctx context.Context, kept string, answer url.Values) (who *sso.Identity, returnTo string, err error)
+	KeepProof(who *sso.Identity, returnTo string) (kept string, err error)
+	OpenProof(kept string) (who *sso.Identity, returnTo string, err error)
+}
+
+// Paths of single sign-on. Providers are configured with the path of the callback.
+const (
+	ssoPath         = "/sign-in/sso"
+	SSOCallbackPath = ssoPath + "/callback"
+)
+
+const (
+	flowCookie   = "sso"
+	proofCookie  = "sso_proof"
+	maxSSOCookie = 3000 // bytes
+	maxReturnTo  = 1000 // bytes
+)
+
+var errNoSSO = fault.Errorf(fault.CodeNotFound, "single sign-on is not set up on this server; use a sign-in link")
+
+// ssoButton is the link to the provider on the sign-in page.
+type ssoButton struct{ Name, Address string }
+
+// ssoButton returns nil without single sign-on. The address is absolute: the provider sends browsers
+// back to one host name, and the cookie must be of the same.
+func (v *visit) ssoButton() *ssoButton {
+	if v.console.sso == nil {
+		return nil
+	}
+	return &ssoButton{v.console.sso.Name(), v.console.ssoBase + ssoPath}
+}
+
+// beginSSO sends the browser to the provider. It changes nothing but the browser's cookie.
+func beginSSO(v *visit) error {
+	if v.console.sso == nil {
+		return errNoSSO
+	}
+	to := v.heading()
+	if len(to) > maxReturnTo {
+		to = "/"
+	}
+	address, kept, err := v.console.sso.Begin(v.r.Context(), to)
+	if err != nil {
+		return v.refuseSSO(err)
+	}
+	cookie := v.cookie(flowCookie, kept) //nolint:gosec // Secure follows the connection: see cookie
+	cookie.MaxAge = int(sso.FlowLifetime.Seconds())
+	http.SetCookie(v.w, cookie)
+	v.seeOther(address)
+	return nil
+}
+
+// finishSSO signs somebody in who comes back from the provider. Browsers come here with a GET, which
+// the flow's cookie binds to the browser that began.
+func finishSSO(v *visit) error {
+	if v.console.sso == nil {
+		return errNoSSO
+	}
+	if wait := v.console.limits.SignIn(v.r); wait > 0 {
+		return v.tooMany(wait, "too many failed sign-ins from this address")
+	}
+	kept := v.cookieValue(flowCookie, maxSSOCookie)
+	v.deleteCookie(flowCookie)
+	who, to, err := v.console.sso.Finish(v.r.Context(), kept, v.r.URL.Query())
+	if err != nil {
+		return v.refuseSSO(err)
+	}
+	keys, err := v.console.service.IdentityKeys(v.r.Context(), identityOf(who))
+	if err != nil {
+		return err
+	}
+	switch len(keys) {
+	case 0:
+		v.console.limits.SignInFailed(v.r)
+		return v.show(http.StatusForbidden, "sso-unknown.html", "No key for you", who)
+	case 1:
+		return v.enterAs(who, keys[0].Key, to)
+	}
+	proof, err := v.console.sso.KeepProof(who, to)
+	if err != nil {
+		return err
+	}
+	cookie := v.cookie(proofCookie, proof) //nolint:gosec // Secure follows the connection: see cookie
+	cookie.MaxAge = int(sso.ProofLifetime.Seconds())
+	http.SetCookie(v.w, cookie)
+	return v.show(http.StatusOK, "sso-choose.html", "Choose a key", ssoChoice{who.SignInAs, keys})
+}
+
+// ssoChoice is the page for somebody with several keys.
+type ssoChoice struct {
+	SignInAs string
+	Keys     []service.IdentityKey
+}
+
+// chooseKey signs somebody in with the key that they chose of several. The proof says who they are,
+// and the service whether the key is theirs.
+func chooseKey(v *visit) error {
+	if v.console.sso == nil {
+		return errNoSSO
+	}
+	if wait := v.console.limits.SignIn(v.r); wait > 0 {
+		return v.tooMany(wait, "too many failed sign-ins from this address")
+	}
+	sent, err := v.form(maxForm)
+	if err != nil {
+		return err
+	}
+	id, err := ledger.ParseID(sent.text("key"))
+	if err != nil {
+		return errBadForm
+	}
+	who, to, err := v.console.sso.OpenProof(v.cookieValue(proofCookie, maxSSOCookie))
+	if err != nil {
+		return v.refuseSSO(err)
+	}
+	v.deleteCookie(proofCookie)
+	return v.enterAs(who, ledger.KeyID{UUID: id}, to)
+}
+
+// enterAs opens a session of a key for who was proven.
+func (v *visit) enterAs(who *sso.Identity, key ledger.KeyID, to string) error {
+	session, expires, err := v.console.service.SignInByIdentity(v.r.Context(), identityOf(who), key)
+	if codeOf(err) == fault.CodeUnauthenticated {
+		return v.refuseSignIn(http.StatusUnauthorized, "This key is not for you, or not any more. Begin again, or ask an admin.")
+	}
+	if err != nil {
+		return err
+	}
+	v.enter(session, expires)
+	v.deleteCookie(pageCookie)
+	v.seeOther(localPath(to))
+	return nil
+}
+
+func identityOf(who *sso.Identity) *service.Identity {
+	return &service.Identity{Issuer: who.Issuer, Subject: who.Subject, SignInAs: who.SignInAs}
+}
+
+// refuseSSO shows the sign-in page with what to do instead. A failure of the provider is none of the
+// person's, and does not count.
+func (v *visit) refuseSSO(err error) error {
+	var why *sso.Error
+	if !errors.As(err, &why) {
+		return err
+	}
+	v.console.log.LogAttrs(v.r.Context(), slog.LevelWarn, "single sign-on failed", slog.String("request_id", v.id), slog.Any("error", why))
+	if why.Unavailable {
+		return v.showSignIn(http.StatusServiceUnavailable, why.Shown)
+	}
+	return v.refuseSignIn(http.StatusUnauthorized, why.Shown)
+}

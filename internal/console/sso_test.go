@@ -1,0 +1,250 @@
+package console_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/sso"
+)
+
+// signOn stands for package sso, which has its own tests: it proves whatever a test wants.
+type signOn struct {
+	who sso.Identity
+	err error // nil: somebody is proven
+	to  string
+}
+
+func newSignOn(signInAs string) *signOn {
+	return &signOn{who: sso.Identity{Issuer: "https://id.example.com", Subject: "subject-1", SignInAs: signInAs}, to: "https://id.example.com/authorize?state=x"}
+}
+
+var errForged = &sso.Error{Shown: "This sign-in was not begun in this browser.", Why: errors.New("forged")}
+
+func keep(kind, text string) string {
+	return kind + base64.RawURLEncoding.EncodeToString([]byte(text))
+}
+
+func kept(kind, text string) (string, error) {
+	encoded, ok := strings.CutPrefix(text, kind)
+	if !ok {
+		return "", errForged
+	}
+	decoded, err := base64.RawURLEncoding.DecodeString(encoded)
+	return string(decoded), err
+}
+
+func (s *signOn) Name() string { return "Example <Login>" }
+
+func (s *signOn) Begin(_ context.Context, returnTo string) (address, cookie string, err error) {
+	return s.to, keep("flow-", returnTo), s.err
+}
+
+func (s *signOn) Finish(_ context.Context, cookie string, _ url.Values) (*sso.Identity, string, error) {
+	to, err := kept("flow-", cookie)
+	if err == nil {
+		err = s.err
+	}
+	return &s.who, to, err
+}
+
+func (s *signOn) KeepProof(_ *sso.Identity, returnTo string) (string, error) {
+	return keep("proof-", returnTo), nil
+}
+
+func (s *signOn) OpenProof(cookie string) (*sso.Identity, string, error) {
+	to, err := kept("proof-", cookie)
+	return &s.who, to, err
+}
+
+// personal makes a key for an identity.
+func (w *world) personal(t *testing.T, of *tenant, name, signInAs string) *service.NewKey {
+	t.Helper()
+	key, err := w.service.Operator().CreateKey(t.Context(), of.slug, &service.KeyRequest{Name: name, Role: ledger.RoleMember, SignInAs: signInAs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+const (
+	beginPath    = "/sign-in/sso"
+	callbackPath = "/sign-in/sso/callback"
+	alice        = "alice@example.com"
+)
+
+// Somebody with one key is signed in as it, comes to the page that they wanted, and has nothing of the
+// flow left. The flow's cookie is guarded like the session's.
+func TestSingleSignOnLeadsOn(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]http.Cookie{
+		"plain": {Name: "countersign_sso", Path: "/", MaxAge: 600, HttpOnly: true, SameSite: http.SameSiteLaxMode},
+		"TLS":   {Name: "__Host-countersign_sso", Path: "/", MaxAge: 600, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{sso: newSignOn(alice), tls: want.Secure})
+			w.personal(t, w.acme, "alice", alice)
+			b := w.browser(t)
+			b.get(t, "/policies").expect(t, http.StatusUnauthorized)
+			b.get(t, "/sign-in").expect(t, http.StatusOK, "Sign in with Example &lt;Login&gt;", `href="https://console.example.com/sign-in/sso"`, `action="/sign-in"`)
+			begun := b.get(t, beginPath).expect(t, http.StatusSeeOther)
+			if to := begun.Header.Get("Location"); to != "https://id.example.com/authorize?state=x" {
+				t.Errorf("the browser is sent to %s", to)
+			}
+			set := begun.Cookies()
+			if len(set) != 1 {
+				t.Fatalf("beginning sets %d cookies, want one", len(set))
+			}
+			got := http.Cookie{Name: set[0].Name, Path: set[0].Path, Domain: set[0].Domain, MaxAge: set[0].MaxAge, HttpOnly: set[0].HttpOnly, SameSite: set[0].SameSite, Secure: set[0].Secure}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the cookie differs (-want +got):\n%s", diff)
+			}
+			done := b.get(t, callbackPath+"?state=x&code=y").expect(t, http.StatusSeeOther)
+			if to := done.Header.Get("Location"); to != "/policies" {
+				t.Errorf("signing in leads to %s", to)
+			}
+			b.get(t, "/").expect(t, http.StatusOK, "The acme organization", "alice", "Sign out")
+			b.get(t, callbackPath+"?state=x&code=y").expect(t, http.StatusUnauthorized, "not begun in this browser")
+			b.get(t, beginPath).expect(t, http.StatusSeeOther)
+			if to := b.get(t, callbackPath).expect(t, http.StatusSeeOther).Header.Get("Location"); to != "/" {
+				t.Errorf("signing in again leads to %s", to)
+			}
+		})
+	}
+}
+
+// Whatever a browser kept, single sign-on never leads to another site, and the answer to a flow of
+// another browser signs nobody in.
+func TestSingleSignOnStaysHere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{sso: newSignOn(alice)})
+	w.personal(t, w.acme, "alice", alice)
+	for _, foreign := range []string{"https://attacker.example/", "//attacker.example", "/\\attacker.example", "javascript:alert(1)", "/\r\nX: y", ""} {
+		header := http.Header{"Cookie": {"countersign_sso=" + keep("flow-", foreign)}}
+		answered := w.browser(t).send(t, http.MethodGet, callbackPath, nil, header).expect(t, http.StatusSeeOther)
+		if to := answered.Header.Get("Location"); to != "/" {
+			t.Errorf("%q leads to %q", foreign, to)
+		}
+	}
+	for name, cookie := range map[string]string{
+		"none": "", "a proof": "countersign_sso=" + keep("proof-", "/"), "two": "countersign_sso=" + keep("flow-", "/") + "; countersign_sso=" + keep("flow-", "/"),
+		"a long one": "countersign_sso=" + keep("flow-", strings.Repeat("x", 3000)),
+	} {
+		answered := w.browser(t).send(t, http.MethodGet, callbackPath+"?code=planted-code", nil, http.Header{"Cookie": {cookie}}).expect(t, http.StatusUnauthorized)
+		for _, set := range answered.Cookies() {
+			if set.Value != "" {
+				t.Errorf("%s: sets %s", name, set.Name)
+			}
+		}
+	}
+	b := w.browser(t)
+	b.get(t, "/chains?q="+strings.Repeat("x", 1200)).expect(t, http.StatusUnauthorized)
+	b.get(t, beginPath).expect(t, http.StatusSeeOther)
+	if to := b.get(t, callbackPath).expect(t, http.StatusSeeOther).Header.Get("Location"); to != "/" {
+		t.Errorf("a long page leads to %.50s", to)
+	}
+	if log := w.log.String(); strings.Contains(log, "planted") || strings.Contains(log, "alice") {
+		t.Errorf("the log has a code or an identity: %s", log)
+	}
+}
+
+// Somebody without a key is told which identity was seen and what to do, gets no session and no key.
+// Failures of a person count like failed sign-ins with a link; those of the provider do not.
+func TestSingleSignOnRefusals(t *testing.T) {
+	t.Parallel()
+	stub := newSignOn("<mallory>@example.com")
+	limits := &countingLimits{}
+	w := newWorld(t, setup{sso: stub, limits: limits})
+	b := w.browser(t)
+	stub.err = &sso.Error{Shown: "The identity provider does not answer. Use a sign-in link.", Unavailable: true, Why: errors.New("down")}
+	for range 3 {
+		b.get(t, beginPath).expect(t, http.StatusServiceUnavailable, "Use a sign-in link", `action="/sign-in"`)
+	}
+	stub.err = nil
+	b.get(t, beginPath).expect(t, http.StatusSeeOther)
+	unknown := b.get(t, callbackPath).expect(t, http.StatusForbidden, "&lt;mallory&gt;@example.com", "Ask an admin", "--sign-in-as")
+	for _, cookie := range unknown.Cookies() {
+		if cookie.Value != "" {
+			t.Errorf("somebody without a key gets %s", cookie.Name)
+		}
+	}
+	b.get(t, callbackPath).expect(t, http.StatusUnauthorized)
+	b.get(t, callbackPath).expect(t, http.StatusTooManyRequests, "60 s")
+	b.post(t, beginPath, url.Values{"key": {uuid.NewString()}}).expect(t, http.StatusTooManyRequests)
+	if limits.failures != 2 {
+		t.Errorf("%d failures were counted", limits.failures)
+	}
+}
+
+// Somebody with keys in several organizations chooses one with a form. The choice counts only with
+// the proof of who they are, and only for a key that is theirs.
+func TestSingleSignOnChoice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{sso: newSignOn(alice)})
+	first, second := w.personal(t, w.acme, "alice", alice), w.personal(t, w.rival, "guest", alice)
+	choose := func(key *service.NewKey) url.Values { return url.Values{"key": {key.Record.ID.String()}} }
+	b := w.browser(t)
+	b.post(t, beginPath, choose(first)).expect(t, http.StatusUnauthorized, "not begun in this browser")
+	b.get(t, "/approvals").expect(t, http.StatusUnauthorized)
+	b.get(t, beginPath).expect(t, http.StatusSeeOther)
+	b.get(t, callbackPath).expect(t, http.StatusOK, "The acme organization: alice, member", "The rival organization: guest, member", first.Record.ID.String(), second.Record.ID.String())
+	b.get(t, "/policies").expect(t, http.StatusUnauthorized)
+	b.post(t, beginPath, nil).expect(t, http.StatusUnprocessableEntity)
+	b.send(t, http.MethodPost, beginPath, choose(second), http.Header{"Sec-Fetch-Site": {"cross-site"}}).expect(t, http.StatusForbidden)
+	done := b.post(t, beginPath, choose(second)).expect(t, http.StatusSeeOther)
+	if to := done.Header.Get("Location"); to != "/approvals" {
+		t.Errorf("the choice leads to %s", to)
+	}
+	b.get(t, "/").expect(t, http.StatusOK, "The rival organization", "guest")
+	b.post(t, beginPath, choose(first)).expect(t, http.StatusUnauthorized)
+
+	other := w.browser(t)
+	other.get(t, beginPath).expect(t, http.StatusSeeOther)
+	other.get(t, callbackPath).expect(t, http.StatusOK)
+	other.post(t, beginPath, choose(w.acme.keys[ledger.RoleAdmin])).expect(t, http.StatusUnauthorized, "not for you")
+	other.get(t, "/policies").expect(t, http.StatusUnauthorized)
+}
+
+// Without single sign-on there is no button, and its addresses lead nowhere.
+func TestWithoutSingleSignOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	b := w.browser(t)
+	b.get(t, "/sign-in").expect(t, http.StatusOK).without(t, beginPath)
+	b.get(t, beginPath).expect(t, http.StatusNotFound, "sign-in link")
+	b.get(t, callbackPath).expect(t, http.StatusNotFound)
+	b.post(t, beginPath, nil).expect(t, http.StatusNotFound)
+}
+
+// An admin says who signs in as a key when it is created and later, and is told why something is
+// refused.
+func TestAdminSaysWhoSignsIn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	make := func(name, role, signInAs string) *answer {
+		t.Helper()
+		return admin.post(t, "/api-keys", admin.fill(t, "/api-keys", url.Values{"name": {name}, "role": {role}, "sign_in_as": {signInAs}}))
+	}
+	make("alice", "member", "Alice@Example.com").expect(t, http.StatusCreated, "<code>alice@example.com</code> signs in as it")
+	make("again", "admin", alice).expect(t, http.StatusConflict, "already", `value="alice@example.com"`)
+	make("robot", "agent", "robot@example.com").expect(t, http.StatusUnprocessableEntity, "agents do not sign in")
+	here := "/api-keys/" + w.acme.keys[ledger.RoleMember].Record.ID.String() + "/sign-in-as"
+	admin.post(t, here, url.Values{"sign_in_as": {alice}}).expect(t, http.StatusConflict, "already")
+	admin.post(t, here, url.Values{"sign_in_as": {"with space"}}).expect(t, http.StatusUnprocessableEntity, "visible ASCII")
+	admin.post(t, here, url.Values{"sign_in_as": {"Subject|1"}}).expect(t, http.StatusSeeOther)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK, "<code>Subject|1</code> signs in as it")
+	admin.post(t, here, nil).expect(t, http.StatusSeeOther)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, "Subject|1")
+	admin.get(t, "/audit-log").expect(t, http.StatusOK, "api_key.update")
+}
