@@ -90,10 +90,17 @@ type APIError struct {
 	Errors []fault.FieldError `json:"errors"`
 }
 
+// Error also names the faulty members. The detail refers to a member of the answer that a reader does not
+// see.
 func (e *APIError) Error() string {
 	text := e.Detail
+	if end := strings.LastIndexAny(text, ";:"); end >= 0 && strings.HasSuffix(text, " named in errors") {
+		text = text[:end]
+	}
+	separator := ": "
 	for _, field := range e.Errors {
-		text += fmt.Sprintf("; %s %s", field.Pointer, field.Detail)
+		text += separator + field.Pointer + " " + field.Detail
+		separator = "; "
 	}
 	return text
 }
