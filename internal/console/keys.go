@@ -93,23 +93,27 @@ func createKey(v *visit) error {
 	return v.showKeys(http.StatusCreated, caller, page)
 }
 
+// keyForm reads a form of an admin about the key in the path.
+func (v *visit) keyForm() (caller *service.Caller, id ledger.KeyID, sent form, err error) {
+	if caller, err = v.admin(); err != nil {
+		return nil, id, sent, err
+	}
+	if id.UUID, err = v.pathID("key_id"); err != nil {
+		return nil, id, sent, err
+	}
+	sent, err = v.form(maxForm)
+	return caller, id, sent, err
+}
+
 // createSignIn answers with a page that shows the link instead of a redirect: it cannot be shown again.
 func createSignIn(v *visit) error {
-	caller, err := v.admin()
-	if err != nil {
-		return err
-	}
-	id, err := v.pathID("key_id")
-	if err != nil {
-		return err
-	}
-	sent, err := v.form(maxForm)
+	caller, id, sent, err := v.keyForm()
 	if err != nil {
 		return err
 	}
 	page := &keysView{}
 	page.Again, err = v.onlyOnce(sent, func() error {
-		secret, err := v.console.service.CreateSignIn(v.r.Context(), caller, ledger.KeyID{UUID: id})
+		secret, err := v.console.service.CreateSignIn(v.r.Context(), caller, id)
 		page.Link = v.here("/sign-in") + "#" + secret.Reveal()
 		return err
 	})
@@ -145,15 +149,7 @@ func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, err
 // rotateKey answers with a page that shows the new secret instead of a redirect: it cannot be shown
 // again.
 func rotateKey(v *visit) error {
-	caller, err := v.admin()
-	if err != nil {
-		return err
-	}
-	id, err := v.pathID("key_id")
-	if err != nil {
-		return err
-	}
-	sent, err := v.form(maxForm)
+	caller, id, sent, err := v.keyForm()
 	if err != nil {
 		return err
 	}
@@ -167,7 +163,7 @@ func rotateKey(v *visit) error {
 		if err != nil {
 			return err
 		}
-		page.Rotated, err = v.console.service.RotateAPIKey(v.r.Context(), caller, &service.Rotation{Key: ledger.KeyID{UUID: id}, Overlap: overlap})
+		page.Rotated, err = v.console.service.RotateAPIKey(v.r.Context(), caller, &service.Rotation{Key: id, Overlap: overlap})
 		return err
 	})
 	if err != nil {
@@ -178,15 +174,7 @@ func rotateKey(v *visit) error {
 
 // updateKey changes who signs in as a key.
 func updateKey(v *visit) error {
-	caller, err := v.admin()
-	if err != nil {
-		return err
-	}
-	id, err := v.pathID("key_id")
-	if err != nil {
-		return err
-	}
-	sent, err := v.form(maxForm)
+	caller, id, sent, err := v.keyForm()
 	if err != nil {
 		return err
 	}
@@ -196,7 +184,7 @@ func updateKey(v *visit) error {
 	}
 	update, err := service.ParseKeyUpdate(body)
 	if err == nil {
-		update.Key = ledger.KeyID{UUID: id}
+		update.Key = id
 		_, err = v.console.service.UpdateAPIKey(v.r.Context(), caller, update)
 	}
 	if why := refusalOf(err); why != nil {
