@@ -161,6 +161,21 @@ def test_replicas_share_keys_and_not_heads() -> None:
     assert mounts["/data"] in [c["metadata"]["name"] for c in workload["volumeClaimTemplates"]]
 
 
+# The client's secret of single sign-on comes as a file from the key of the Secret that the values
+# name, closed to other users, as the server demands.
+def test_client_secret_is_a_file() -> None:
+    objects = render({"sso": SSO, "publicUrl": "https://countersign.example.com"})
+    config = yaml.safe_load(pick(objects, "ConfigMap")["data"]["countersign.yaml"])
+    assert config["oidc-client-secret-file"] == "/etc/countersign/sso/client-secret"
+    spec = pick(objects, "StatefulSet")["spec"]["template"]["spec"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "sso"]
+    assert volume["secret"] == {
+        "secretName": "sso",
+        "defaultMode": 0o440,
+        "items": [{"key": "client-secret", "path": "client-secret"}],
+    }
+
+
 # One replica has no disruption budget, which could only block a node; several have one.
 def test_disruption_budget() -> None:
     assert "PodDisruptionBudget" not in [o["kind"] for o in render({})]
@@ -196,6 +211,8 @@ def test_what_cannot_be_changed_has_not_changed() -> None:
     ]
 
 
+SSO = {"issuer": "https://id.example.com", "clientId": "a", "existingSecret": "sso"}
+
 # values and what the refusal says.
 WRONG: list[tuple[Object, str]] = [
     ({"replica": 2}, "additional properties 'replica' not allowed"),
@@ -214,6 +231,13 @@ WRONG: list[tuple[Object, str]] = [
     ({"publicUrl": "countersign.example.com"}, "/publicUrl"),
     ({"publicRate": -1}, "/publicRate"),
     ({"trustedProxies": ["10.0.0.1"]}, "/trustedProxies/0"),
+    ({"sso": {"issuer": "id.example.com"}}, "/sso/issuer"),
+    ({"sso": {"issuer": "https://id.example.com"}}, "sso.clientId and sso.existingSecret"),
+    ({"sso": SSO}, "an ingress, or a publicUrl with https"),
+    ({"sso": SSO, "publicUrl": "http://a.example.com"}, "an ingress, or a publicUrl with https"),
+    ({"sso": {"clientId": "countersign"}}, "need sso.issuer"),
+    ({"sso": {"clientSecret": "secret"}}, "'clientSecret' not allowed"),
+    ({"extraVolumes": [{"name": "sso", "emptyDir": {}}]}, "/extraVolumes/0"),
     ({"witnesses": ["https://witness.example.com"]}, "/witnesses/0"),
     ({"anchors": {"tsaUrl": "https://tsa.example.com"}}, "tsaRootsConfigMap"),
     ({"anchors": {"tsaUrl": "https://user:password@tsa.example.com"}}, "/anchors/tsaUrl"),
@@ -305,6 +329,18 @@ def test_documented_values() -> None:
     assert pick(objects, "Ingress")["spec"]["tls"][0]["secretName"] == "countersign-tls"
     config = yaml.safe_load(pick(objects, "ConfigMap")["data"]["countersign.yaml"])
     assert config["public-url"] == "https://countersign.example.com"
+
+
+# The values for single sign-on that docs/sso.md shows are accepted beside those of
+# docs/deploying.md, and become settings of the server.
+def test_documented_values_for_single_sign_on() -> None:
+    values = {}
+    for document in ("docs/deploying.md", "docs/sso.md"):
+        (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+        values |= yaml.safe_load(shown)
+    config = yaml.safe_load(pick(render(values), "ConfigMap")["data"]["countersign.yaml"])
+    assert config["oidc-issuer"] == "https://id.example.com"
+    assert config["oidc-client-id"] == "countersign"
 
 
 # The notes after an installation say where the key file is, and what a later replica needs.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -107,7 +108,7 @@ def test_all_replicas_at_once(database: str, cluster: MakeCluster) -> None:
 
 
 # Each value that becomes a setting becomes one that the server takes: with all of them it starts,
-# speaks TLS and serves its metrics on their own port.
+# speaks TLS, offers single sign-on and serves its metrics on their own port.
 def test_everything(database: str, cluster: MakeCluster, tmp_path: Path) -> None:
     certificate, private = tmp_path / "tls.crt", tmp_path / "tls.key"
     subprocess.run(
@@ -128,6 +129,7 @@ def test_everything(database: str, cluster: MakeCluster, tmp_path: Path) -> None
         "countersign-database": {"address": database},
         "countersign-mail": {"url": "smtp://127.0.0.1:1?from=countersign@example.com"},
         "countersign-tls": {"tls.crt": certificate.read_text(), "tls.key": private.read_text()},
+        "countersign-sso": {"secret": "client secret\n"},
         "extra": {"text": "extra"},
     }
     everything.config_maps |= {
@@ -139,5 +141,11 @@ def test_everything(database: str, cluster: MakeCluster, tmp_path: Path) -> None
     pod.wait("readinessProbe")
     with urllib.request.urlopen(pod.url("metrics") + "/metrics", timeout=5) as answer:
         assert "countersign_" in answer.read().decode()
+    unverified = ssl.create_default_context()
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    page = pod.url(scheme="https") + "/sign-in"
+    with urllib.request.urlopen(page, timeout=5, context=unverified) as answer:
+        assert "Sign in with Example" in answer.read().decode()
     assert "https://countersign.example.com/sign-in#" in pod.output()
     assert "https://countersign.example.com/sign-in#" in pod.run("keys", "sign-in")

@@ -25,6 +25,14 @@ EVERYTHING: dict[str, Any] = {
     "logFormat": "text",
     "otlpEndpoint": "http://127.0.0.1:1",
     "mail": {"existingSecret": "countersign-mail"},
+    "sso": {
+        "issuer": "https://id.example.com",
+        "clientId": "countersign",
+        "existingSecret": "countersign-sso",
+        "key": "secret",
+        "claim": "sub",
+        "name": "Example",
+    },
     "witnesses": ["witness.example.com/w1+00000000+AAAA=https://witness.example.com"],
     "anchors": {
         "tsaUrl": "http://127.0.0.1:1/tsa",

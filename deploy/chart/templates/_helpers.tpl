@@ -57,6 +57,13 @@ witnesses.
 {{- if ne .Values.logLevel "info" }}{{ $_ := set $config "log-level" .Values.logLevel }}{{ end -}}
 {{- if ne .Values.logFormat "json" }}{{ $_ := set $config "log-format" .Values.logFormat }}{{ end -}}
 {{- with .Values.otlpEndpoint }}{{ $_ := set $config "otlp-endpoint" . }}{{ end -}}
+{{- if .Values.sso.issuer -}}
+{{- $_ := set $config "oidc-issuer" .Values.sso.issuer -}}
+{{- $_ := set $config "oidc-client-id" .Values.sso.clientId -}}
+{{- $_ := set $config "oidc-client-secret-file" "/etc/countersign/sso/client-secret" -}}
+{{- with .Values.sso.claim }}{{ $_ := set $config "oidc-claim" . }}{{ end -}}
+{{- with .Values.sso.name }}{{ $_ := set $config "oidc-name" . }}{{ end -}}
+{{- end -}}
 {{- with .Values.witnesses }}{{ $_ := set $config "witness" . }}{{ end -}}
 {{- with .Values.anchors.tsaUrl }}{{ $_ := set $config "tsa-url" . }}{{ end -}}
 {{- if .Values.anchors.tsaRootsConfigMap }}{{ $_ := set $config "tsa-roots" "/etc/countersign/tsa/roots.pem" }}{{ end -}}
@@ -83,6 +90,18 @@ witnesses.
 {{- end -}}
 {{- if not .Values.trustedProxies -}}
 {{- fail "ingress: trustedProxies must name the network of the ingress controller's pods; otherwise all clients share one rate limit, and the console's cookies are not marked as secure" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.sso -}}
+{{- if .issuer -}}
+{{- if not (and .clientId .existingSecret) -}}
+{{- fail "sso.issuer needs sso.clientId and sso.existingSecret: register a client at the provider, put its secret into a Secret and name that" -}}
+{{- end -}}
+{{- if not (hasPrefix "https://" (include "countersign.publicUrl" $)) -}}
+{{- fail "sso.issuer needs an ingress, or a publicUrl with https: the provider sends browsers back to it" -}}
+{{- end -}}
+{{- else if or .clientId .existingSecret -}}
+{{- fail "sso.clientId and sso.existingSecret need sso.issuer: without it there is no single sign-on" -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.anchors.tsaUrl (not .Values.anchors.tsaRootsConfigMap) -}}
