@@ -31,6 +31,7 @@ type failurePage struct {
 	Message   string
 	RequestID string
 	SignIn    bool // explain how to sign in
+	SSO       *ssoButton
 	Missing   bool // link to the lists
 }
 
@@ -48,7 +49,7 @@ func (v *visit) fail(err error) {
 		v.challenge()
 	}
 	problem.Pause(v.w.Header(), shown.Code)
-	body := failurePage{Title: kind.Title, Message: sentence(shown.Message), RequestID: v.id, SignIn: kind.Status == http.StatusUnauthorized, Missing: kind.Status == http.StatusNotFound}
+	body := failurePage{Title: kind.Title, Message: sentence(shown.Message), RequestID: v.id, SignIn: kind.Status == http.StatusUnauthorized, SSO: v.ssoButton(), Missing: kind.Status == http.StatusNotFound}
 	if err := v.show(kind.Status, "failure.html", kind.Title, body); err != nil {
 		v.report(http.StatusInternalServerError, fault.CodeInternal, err)
 		v.write(http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("Something went wrong. Request id: "+v.id+"\n"))

@@ -14,7 +14,7 @@ import (
 // showStart shows the overview, or a welcome page to those who are not signed in.
 func showStart(v *visit) error {
 	if v.caller == nil {
-		return v.show(http.StatusOK, "welcome.html", "Countersign", nil)
+		return v.show(http.StatusOK, "welcome.html", "Countersign", v.ssoButton())
 	}
 	if !v.caller.Role.Includes(ledger.RoleMember) {
 		v.seeOther("/approvals") // agents see nothing else

@@ -38,7 +38,7 @@ const (
 
 var errNoSSO = fault.Errorf(fault.CodeNotFound, "single sign-on is not set up on this server; use a sign-in link")
 
-// ssoButton is the link to the provider on the sign-in page.
+// ssoButton is the link to the provider, on the pages of those who are not signed in.
 type ssoButton struct{ Name, Address string }
 
 // ssoButton returns nil without single sign-on. The address is absolute: the provider sends browsers

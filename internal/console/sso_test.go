@@ -82,7 +82,7 @@ const (
 	alice        = "alice@example.com"
 )
 
-// Somebody with one key is signed in as it, comes to the page that they wanted, and has nothing of the
+// Every page that asks people to sign in offers it. Somebody with one key is signed in as it, comes to the page that they wanted, and has nothing of the
 // flow left. The flow's cookie is guarded like the session's.
 func TestSingleSignOnLeadsOn(t *testing.T) {
 	t.Parallel()
@@ -95,8 +95,10 @@ func TestSingleSignOnLeadsOn(t *testing.T) {
 			w := newWorld(t, setup{sso: newSignOn(alice), tls: want.Secure})
 			w.personal(t, w.acme, "alice", alice)
 			b := w.browser(t)
-			b.get(t, "/policies").expect(t, http.StatusUnauthorized)
-			b.get(t, "/sign-in").expect(t, http.StatusOK, "Sign in with Example &lt;Login&gt;", `href="https://console.example.com/sign-in/sso"`, `action="/sign-in"`)
+			button := []string{"Sign in with Example &lt;Login&gt;", `href="https://console.example.com/sign-in/sso"`}
+			b.get(t, "/").expect(t, http.StatusOK, append(button, `href="/sign-in"`)...)
+			b.get(t, "/policies").expect(t, http.StatusUnauthorized, append(button, `href="/sign-in"`)...)
+			b.get(t, "/sign-in").expect(t, http.StatusOK, append(button, `action="/sign-in"`)...)
 			begun := b.get(t, beginPath).expect(t, http.StatusSeeOther)
 			if to := begun.Header.Get("Location"); to != "https://id.example.com/authorize?state=x" {
 				t.Errorf("the browser is sent to %s", to)
@@ -220,6 +222,8 @@ func TestWithoutSingleSignOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	b := w.browser(t)
+	b.get(t, "/").expect(t, http.StatusOK, "keys sign-in KEY_ID").without(t, beginPath)
+	b.get(t, "/policies").expect(t, http.StatusUnauthorized, "keys sign-in KEY_ID").without(t, beginPath)
 	b.get(t, "/sign-in").expect(t, http.StatusOK).without(t, beginPath)
 	b.get(t, beginPath).expect(t, http.StatusNotFound, "sign-in link")
 	b.get(t, callbackPath).expect(t, http.StatusNotFound)
