@@ -175,7 +175,7 @@ func TestSingleSignOn(t *testing.T) {
 	alice.follow(t, chromedp.Click(chromedp.CSS("form[action='/sign-out'] button")))
 	alice.follow(t, chromedp.Navigate(p.address+"/sign-in"))
 	alice.follow(t, chromedp.Click(chromedp.ID("sso")))
-	alice.sees(t, p.address+"/sign-in/sso/callback", "Choose a key", "Default: alice, member", "second: guest, admin")
+	alice.sees(t, p.address+"/sign-in/sso/callback", "Choose an organization", "Default: alice, member", "second: guest, admin")
 	alice.follow(t, chromedp.Click(chromedp.CSS("button[name=key]:nth-of-type(2)")))
 	alice.sees(t, p.address+"/", "second", "guest")
 

@@ -120,11 +120,11 @@ func TestPagesAreAccessible(t *testing.T) {
 
 	provider.to = w.server.URL + callbackPath
 	i.visit(t, beginPath)
-	i.says(t, "No key for you")
+	i.says(t, "No key is for you yet")
 	w.personal(t, w.acme, "alice", alice)
 	w.personal(t, w.rival, "guest", alice)
 	i.visit(t, beginPath)
-	i.says(t, "Choose a key")
+	i.says(t, "Choose an organization")
 
 	i.visit(t, "/", "/sign-in", "/check", "/verify", paths["public link"])
 	i.do(t, chromedp.Navigate(w.server.URL+"/sign-in#"+w.link(t, w.rival, ledger.RoleAdmin)), chromedp.WaitVisible(chromedp.ID("ready")))

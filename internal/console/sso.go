@@ -92,7 +92,7 @@ func finishSSO(v *visit) error {
 	switch len(keys) {
 	case 0:
 		v.console.limits.SignInFailed(v.r)
-		return v.show(http.StatusForbidden, "sso-unknown.html", "No key for you", who)
+		return v.show(http.StatusForbidden, "sso-unknown.html", "No key is for you yet", who)
 	case 1:
 		return v.enterAs(who, keys[0].Key, to)
 	}
@@ -103,7 +103,7 @@ func finishSSO(v *visit) error {
 	cookie := v.cookie(proofCookie, proof) //nolint:gosec // Secure follows the connection: see cookie
 	cookie.MaxAge = int(sso.ProofLifetime.Seconds())
 	http.SetCookie(v.w, cookie)
-	return v.show(http.StatusOK, "sso-choose.html", "Choose a key", ssoChoice{who.SignInAs, keys})
+	return v.show(http.StatusOK, "sso-choose.html", "Choose an organization", ssoChoice{who.SignInAs, keys})
 }
 
 // ssoChoice is the page for somebody with several keys.
