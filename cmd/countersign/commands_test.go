@@ -94,6 +94,8 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		refuse(t, cli.ExitInconclusive, "no active key", s.args("keys", "sign-in", keys[1].ID, "--org", "acme")...)
+		succeed(t, s.args("keys", "create", "--org", "acme", "--role", "member", "--name", "alice", "--sign-in-as", "alice@example.com")...)
+		refuse(t, cli.ExitFailed, `the active key "alice" is for alice@example.com already`, s.args("keys", "update", keys[0].ID, "--org", "acme", "--sign-in-as", "Alice@example.com")...)
 		refuse(t, cli.ExitInconclusive, "orgs list", s.args("keys", "create", "--org", "nobody", "--role", "agent")...)
 		refuse(t, cli.ExitInconclusive, "keys list", s.args("keys", "revoke", "00000000-0000-7000-8000-000000000000", "--org", "acme")...)
 		refuse(t, cli.ExitInconclusive, "keys list", s.args("keys", "revoke", "nonsense", "--org", "acme")...)

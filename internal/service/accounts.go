@@ -177,7 +177,7 @@ func (s *accountService) namesFree(ctx context.Context, org ledger.OrgID, reques
 		}
 		if request.SignInAs != "" && key.SignInAs == request.SignInAs {
 			return fault.Errorf(fault.CodeNameTaken,
-				"%s signs in as the active key %s already: choose another identity, or change or revoke that key first", key.SignInAs, key.ID)
+				"%s is for %s already: choose another identity, or change or revoke that key first", named(key), key.SignInAs)
 		}
 		if request.Name != "" && key.Name == request.Name && decides {
 			return fault.Errorf(fault.CodeNameTaken,
@@ -185,6 +185,14 @@ func (s *accountService) namesFree(ctx context.Context, org ledger.OrgID, reques
 		}
 	}
 	return nil
+}
+
+// named names a key that is active by its name, because commands mask ids.
+func named(key *ledger.KeyRecord) string {
+	if key.Name == "" {
+		return "the active key " + key.ID.String()
+	}
+	return fmt.Sprintf("the active key %q", key.Name)
 }
 
 func (s *accountService) storeKey(ctx context.Context, caller *Caller, org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
