@@ -13,7 +13,7 @@ type SSOFlags struct {
 	OIDCIssuer           string `name:"oidc-issuer" help:"Issuer URL of an OpenID Connect provider, for single sign-on to the console; off by default." placeholder:"URL"`
 	OIDCClientID         string `name:"oidc-client-id" help:"Id of this server's client at the provider." placeholder:"ID"`
 	OIDCClientSecretFile string `name:"oidc-client-secret-file" help:"File that holds the client's secret." type:"path" placeholder:"FILE"`
-	OIDCClaim            string `name:"oidc-claim" help:"Claim whose value API keys name as sign_in_as; email counts only if it is verified." default:"email" placeholder:"CLAIM"`
+	OIDCClaim            string `name:"oidc-claim" help:"Claim whose value API keys name as sign_in_as; the default is email, which counts only if it is verified." default:"email" placeholder:"CLAIM"`
 	OIDCName             string `name:"oidc-name" help:"Name of the provider on the sign-in page; the default is the issuer's host." placeholder:"NAME"`
 }
 
