@@ -30,6 +30,14 @@ type keysView struct {
 	Again       bool   // the form was sent before
 	Asked       askedKey
 	Refusal     *refusal
+	Kept        *keptIdentity // nil: no change of one was refused
+}
+
+// keptIdentity is the form that changes who signs in as a key as it was sent, if it was refused.
+type keptIdentity struct {
+	Key      ledger.KeyID
+	SignInAs string
+	Refusal  *refusal
 }
 
 // askedKey is the form for a new key as it was sent, if it was refused.
@@ -188,12 +196,12 @@ func updateKey(v *visit) error {
 		_, err = v.console.service.UpdateAPIKey(v.r.Context(), caller, update)
 	}
 	if why := refusalOf(err); why != nil {
-		return v.showKeys(why.Status, caller, &keysView{Refusal: why})
+		return v.showKeys(why.Status, caller, &keysView{Kept: &keptIdentity{id, sent.text("sign_in_as"), why}})
 	}
 	if err != nil {
 		return err
 	}
-	v.seeOther("/api-keys")
+	v.seeOther("/api-keys#key-" + id.String())
 	return nil
 }
 

@@ -243,10 +243,15 @@ func TestAdminSaysWhoSignsIn(t *testing.T) {
 	make("alice", "member", "Alice@Example.com").expect(t, http.StatusCreated, "<code>alice@example.com</code> signs in as it")
 	make("again", "admin", alice).expect(t, http.StatusConflict, "already", `value="alice@example.com"`)
 	make("robot", "agent", "robot@example.com").expect(t, http.StatusUnprocessableEntity, "agents do not sign in")
+	make("erin", "member", "erin@example.com").expect(t, http.StatusCreated, "<code>erin@example.com</code> does not need it")
 	here := "/api-keys/" + w.acme.keys[ledger.RoleMember].Record.ID.String() + "/sign-in-as"
-	admin.post(t, here, url.Values{"sign_in_as": {alice}}).expect(t, http.StatusConflict, "already")
-	admin.post(t, here, url.Values{"sign_in_as": {"with space"}}).expect(t, http.StatusUnprocessableEntity, "visible ASCII")
-	admin.post(t, here, url.Values{"sign_in_as": {"Subject|1"}}).expect(t, http.StatusSeeOther)
+	admin.post(t, here, url.Values{"sign_in_as": {alice}}).expect(t, http.StatusConflict, "was not changed", "The active key &#34;alice&#34; is for alice@example.com already")
+	// What was sent is there to be corrected, and the form for a new key stays empty.
+	admin.post(t, here, url.Values{"sign_in_as": {"with space"}}).expect(t, http.StatusUnprocessableEntity, "was not changed", "visible ASCII", `<details class="sure" open>`, `value="with space"`)
+	changed := admin.post(t, here, url.Values{"sign_in_as": {"Subject|1"}}).expect(t, http.StatusSeeOther)
+	if to, want := changed.Header.Get("Location"), "/api-keys#key-"+w.acme.keys[ledger.RoleMember].Record.ID.String(); to != want {
+		t.Errorf("the change leads to %s, want %s", to, want)
+	}
 	admin.get(t, "/api-keys").expect(t, http.StatusOK, "<code>Subject|1</code> signs in as it")
 	admin.post(t, here, nil).expect(t, http.StatusSeeOther)
 	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, "Subject|1")
