@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -19,13 +20,23 @@ const (
 
 // discovery is what is known of the provider.
 type discovery struct {
-	turn chan struct{} // holds an element while somebody reads or writes the fields below
-	*provider
-	at  time.Time // of the last attempt
-	err error     // of the last attempt
+	known atomic.Pointer[provider] // as last read; nil if it never was
+	turn  chan struct{}            // holds an element while somebody uses the fields below
+	at    time.Time                // when the last attempt ended
+	err   error                    // of the last attempt
 }
 
-func newDiscovery() discovery { return discovery{turn: make(chan struct{}, 1)} }
+func newDiscovery() *discovery { return &discovery{turn: make(chan struct{}, 1)} }
+
+// enter waits for its turn, or until ctx is done.
+func (d *discovery) enter(ctx context.Context) error {
+	select {
+	case d.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // provider is a provider whose discovery document was read.
 type provider struct {
@@ -36,28 +47,34 @@ type provider struct {
 
 // discover returns the provider. It reads the discovery document if that is due, one caller at a
 // time, and not again soon after a failure: somebody who presses the button all the time must not
-// make this server a burden for the provider. If a later attempt fails, what was read before is used.
+// make this server a burden for the provider. If a later attempt fails, what was read before is used,
+// and nobody waits for an attempt of somebody else if anything was.
 func (c *Client) discover(ctx context.Context) (*provider, error) {
-	d := &c.discovery
+	d := c.discovery
 	select {
 	case d.turn <- struct{}{}:
-		defer func() { <-d.turn }()
-	case <-ctx.Done():
-		return nil, unavailable(ctx.Err())
-	}
-	now := c.config.Clock()
-	age := now.Sub(d.at)
-	if due := d.at.IsZero() || d.err == nil && age >= discoveryAge || d.err != nil && age >= discoveryPause; due {
-		found, err := c.readDiscovery(ctx)
-		d.at, d.err = now, err
-		if err == nil {
-			d.provider = found
+	default:
+		if known := d.known.Load(); known != nil {
+			return known, nil
+		}
+		if err := d.enter(ctx); err != nil {
+			return nil, unavailable(err)
 		}
 	}
-	if d.provider == nil {
-		return nil, unavailable(d.err)
+	defer func() { <-d.turn }()
+	age := c.config.Clock().Sub(d.at)
+	if due := d.at.IsZero() || d.err == nil && age >= discoveryAge || d.err != nil && age >= discoveryPause; due {
+		var found *provider
+		if found, d.err = c.readDiscovery(ctx); d.err == nil {
+			d.known.Store(found)
+		}
+		// The attempt may have taken longer than the pause, and those who wait must not repeat it.
+		d.at = c.config.Clock()
 	}
-	return d.provider, nil
+	if known := d.known.Load(); known != nil {
+		return known, nil
+	}
+	return nil, unavailable(d.err)
 }
 
 // readDiscovery does not end with ctx, whose browser may go away: others wait for the result.

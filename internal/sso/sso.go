@@ -53,7 +53,7 @@ const (
 type Client struct {
 	config    Config
 	http      *http.Client
-	discovery discovery
+	discovery *discovery
 	exchanges chan struct{} // holds one element for each code that is being exchanged
 }
 

@@ -1,6 +1,7 @@
 package sso_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -432,6 +434,62 @@ func TestDiscoveryIsRetried(t *testing.T) {
 	if n := p.called("/.well-known/openid-configuration"); n != 3 {
 		t.Errorf("the document was read %d times, want 3", n)
 	}
+}
+
+// The pause after a failure begins when the attempt ends: an attempt that took longer than the pause is
+// not repeated by everybody who waited for it.
+func TestSlowDiscoveryIsNotRepeatedAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	c := p.client(nil)
+	p.intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+		c.clock.Advance(10 * time.Second)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	for range 3 {
+		if _, err := c.signIn(); !refusal(t, p, err).Unavailable {
+			t.Errorf("a provider that is slow and down: %v", err)
+		}
+	}
+	if n := p.called("/.well-known/openid-configuration"); n != 1 {
+		t.Errorf("a provider that is slow and down was asked %d times at once", n)
+	}
+}
+
+// While one reads the discovery document of a known provider again, the others do not wait.
+//
+//countersign:race
+func TestNobodyWaitsForAKnownProvider(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	c := p.client(nil)
+	if _, err := c.signIn(); err != nil {
+		t.Fatal(err)
+	}
+	asked, answered := make(chan struct{}), make(chan struct{})
+	p.mu.Lock()
+	p.intercept = func(http.ResponseWriter, *http.Request) bool {
+		close(asked)
+		<-answered
+		return false
+	}
+	p.mu.Unlock()
+	c.clock.Advance(time.Hour)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		if _, _, err := c.Begin(t.Context(), "/"); err != nil {
+			t.Error(err)
+		}
+	})
+	<-asked
+	impatient, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, _, err := c.Begin(impatient, "/"); err != nil {
+		t.Errorf("somebody else waits: %v", err)
+	}
+	close(answered)
+	reading.Wait()
 }
 
 // A discovery document must name the issuer, addresses with https and a way to present the secret.
