@@ -186,7 +186,7 @@ func (c *Client) seal(use string, v any) (string, error) {
 }
 
 func (c *Client) open(use, kept string, v any) bool {
-	sealed, err := base64.RawURLEncoding.DecodeString(kept)
+	sealed, err := base64.RawURLEncoding.Strict().DecodeString(kept)
 	if err != nil {
 		return false
 	}
