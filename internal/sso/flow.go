@@ -3,8 +3,10 @@ package sso
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -168,9 +170,12 @@ func (c *Client) OpenProof(kept string) (who *Identity, returnTo string, err err
 	return &p.Who, p.ReturnTo, nil
 }
 
-// label also names the provider and the client: nothing that was kept outlives a change of either.
+// label also names the provider, the client and its secret: nothing that was kept outlives a change of
+// one of them, and who has a master key, perhaps a former one or one from a backup, can make nothing
+// that is opened without the secret.
 func (c *Client) label(use string) string {
-	return use + "\n" + c.config.Issuer + "\n" + c.config.ClientID + "\n" + c.config.Claim
+	secret := sha256.Sum256([]byte(c.config.ClientSecret.Reveal()))
+	return use + "\n" + c.config.Issuer + "\n" + c.config.ClientID + "\n" + c.config.Claim + "\n" + hex.EncodeToString(secret[:])
 }
 
 func (c *Client) seal(use string, v any) (string, error) {

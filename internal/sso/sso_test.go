@@ -283,6 +283,7 @@ func TestAnswersToAnotherFlow(t *testing.T) {
 		"another key file":     {other(func(c *sso.Config) { c.Seal = strangers }), kept, answered},
 		"another client":       {other(func(c *sso.Config) { c.ClientID = "another" }), kept, answered},
 		"another claim":        {other(func(c *sso.Config) { c.Claim = "sub" }), kept, answered},
+		"another secret":       {other(func(c *sso.Config) { c.ClientSecret = ledger.NewSecret("another") }), kept, answered},
 	} {
 		_, _, err := try.client.Finish(t.Context(), try.kept, try.answer)
 		if why := refusal(t, p, err); why.Unavailable {
@@ -306,7 +307,8 @@ func TestAnswersToAnotherFlow(t *testing.T) {
 	}
 }
 
-// A proof lasts five minutes, on every replica with the same key file, and cannot be changed.
+// A proof lasts five minutes, on every replica with the same key file and secret, and cannot be changed.
+// The key file alone, such as one from a backup, makes none: the client's secret is needed too.
 func TestProofs(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
@@ -327,6 +329,15 @@ func TestProofs(t *testing.T) {
 	}
 	c.clock.Advance(time.Second)
 	_, _, err = c.OpenProof(kept)
+	refusal(t, p, err)
+
+	ring, _ := servicetest.NewRing(t)
+	forger := p.client(func(c *sso.Config) { c.Seal, c.ClientSecret = ring, ledger.NewSecret("a guess") })
+	forged, err := forger.KeepProof(&want, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = p.client(func(c *sso.Config) { c.Seal = ring }).OpenProof(forged)
 	refusal(t, p, err)
 }
 
