@@ -38,6 +38,9 @@ func (c *Client) identify(ctx context.Context, p *provider, f *flow, tokens *oau
 	if err := token.Claims(&claims); err != nil {
 		return nil, refused(badToken, errors.New("the claims of the ID token cannot be read"))
 	}
+	if ambiguous(claims) {
+		return nil, refused(badToken, errors.New("the ID token has a claim whose name differs from a registered one in case alone"))
+	}
 	if subtle.ConstantTimeCompare([]byte(text(claims["nonce"])), []byte(f.Nonce)) != 1 {
 		return nil, refused(badToken, errors.New("the ID token has another nonce"))
 	}
@@ -58,6 +61,19 @@ func (c *Client) identify(ctx context.Context, p *provider, f *flow, tokens *oau
 		return nil, err
 	}
 	return &Identity{Issuer: c.config.Issuer, Subject: subject, SignInAs: signInAs}, nil
+}
+
+// ambiguous reports whether a claim has the name of one that the library has checked, in another
+// case. Names of claims are case-sensitive, but the library takes the last of them for the claim.
+func ambiguous(claims map[string]json.RawMessage) bool {
+	for name := range claims {
+		for _, checked := range []string{"iss", "aud", "exp", "nbf"} {
+			if name != checked && strings.EqualFold(name, checked) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // verifyError tells a token that proves nothing from keys that could not be read. The library has no

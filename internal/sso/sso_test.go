@@ -105,12 +105,21 @@ func TestTokensThatProveNothing(t *testing.T) {
 		"two audiences, another azp": func(p *provider) {
 			p.claims = map[string]any{"aud": []string{clientID, "another"}, "azp": "another"}
 		},
-		"another azp":        func(p *provider) { p.claims = map[string]any{"azp": "another"} },
-		"an azp of no text":  func(p *provider) { p.claims = map[string]any{"azp": 7} },
-		"another issuer":     func(p *provider) { p.claims = map[string]any{"iss": "https://elsewhere.example"} },
-		"expired":            func(p *provider) { p.claims = map[string]any{"exp": noon.Add(-time.Second).Unix()} },
-		"no expiry":          func(p *provider) { p.claims = map[string]any{"exp": nil} },
-		"not valid yet":      func(p *provider) { p.claims = map[string]any{"nbf": noon.Add(6 * time.Minute).Unix()} },
+		"another azp":               func(p *provider) { p.claims = map[string]any{"azp": "another"} },
+		"an azp of no text":         func(p *provider) { p.claims = map[string]any{"azp": 7} },
+		"another issuer":            func(p *provider) { p.claims = map[string]any{"iss": "https://elsewhere.example"} },
+		"expired":                   func(p *provider) { p.claims = map[string]any{"exp": noon.Add(-time.Second).Unix()} },
+		"no expiry":                 func(p *provider) { p.claims = map[string]any{"exp": nil} },
+		"not valid yet":             func(p *provider) { p.claims = map[string]any{"nbf": noon.Add(6 * time.Minute).Unix()} },
+		"an issuer in another case": func(p *provider) { p.claims = map[string]any{"iss": nil, "ISS": p.server.URL} },
+		"an issuer with a long s": func(p *provider) {
+			p.claims = map[string]any{"iss": "https://elsewhere.example", "i\u017fs": p.server.URL}
+		},
+		"an audience in another case": func(p *provider) { p.claims = map[string]any{"aud": nil, "Aud": clientID} },
+		"an expiry in another case":   func(p *provider) { p.claims = map[string]any{"exp": nil, "EXP": noon.Add(time.Minute).Unix()} },
+		"a second start in another case": func(p *provider) {
+			p.claims = map[string]any{"nbf": noon.Add(6 * time.Minute).Unix(), "NBF": noon.Unix()}
+		},
 		"no subject":         func(p *provider) { p.claims = map[string]any{"sub": nil} },
 		"a long subject":     func(p *provider) { p.claims = map[string]any{"sub": strings.Repeat("s", 256)} },
 		"an unusual subject": func(p *provider) { p.claims = map[string]any{"sub": "ünal"} },
