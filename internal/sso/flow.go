@@ -127,8 +127,11 @@ func exchangeError(err error) error {
 		status = answered.Response.StatusCode
 	}
 	why := fmt.Errorf("the provider refuses the code: %d, %s", status, code)
-	if code == "invalid_grant" {
+	switch code {
+	case "invalid_grant":
 		return refused("The identity provider refused this sign-in: it was used before, or took too long. Begin again.", why)
+	case "invalid_request": // some providers say this of a code that they cannot read
+		return refused("The identity provider refused this sign-in. Begin again; if that does not help, use a sign-in link.", why)
 	}
 	return unavailable(why)
 }

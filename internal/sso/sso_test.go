@@ -413,6 +413,31 @@ func TestFaultyProviders(t *testing.T) {
 	}
 }
 
+// A code that the provider refuses is a failure of whoever sent it, and counts, whichever of the two
+// codes the provider has for that. What says that this server is not set up correctly is not.
+func TestRefusedCodes(t *testing.T) {
+	t.Parallel()
+	for code, unavailable := range map[string]bool{"invalid_grant": false, "invalid_request": false, "invalid_client": true, "server_error": true} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t)
+			p.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/token" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = w.Write([]byte(`{"error":"` + code + `","error_description":"planted"}`))
+				return true
+			}
+			_, err := p.client(nil).signIn()
+			if why := refusal(t, p, err); why.Unavailable != unavailable || !strings.Contains(why.Error(), code) {
+				t.Errorf("refused with %v, of the provider: %t", why, why.Unavailable)
+			}
+		})
+	}
+}
+
 // A provider that is down is asked again after a pause, and not before it. Once it was up, a later
 // failure to read its discovery document keeps nobody out.
 func TestDiscoveryIsRetried(t *testing.T) {
