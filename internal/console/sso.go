@@ -59,6 +59,7 @@ func beginSSO(v *visit) error {
 	if len(to) > maxReturnTo {
 		to = "/"
 	}
+	v.releaseRead() // the provider may be slow
 	address, kept, err := v.console.sso.Begin(v.r.Context(), to)
 	if err != nil {
 		return v.refuseSSO(err)
@@ -81,6 +82,7 @@ func finishSSO(v *visit) error {
 	}
 	kept := v.cookieValue(flowCookie, maxSSOCookie)
 	v.deleteCookie(flowCookie)
+	v.releaseRead() // the provider may be slow
 	who, to, err := v.console.sso.Finish(v.r.Context(), kept, v.r.URL.Query())
 	if err != nil {
 		return v.refuseSSO(err)

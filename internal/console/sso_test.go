@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,6 +23,8 @@ type signOn struct {
 	who sso.Identity
 	err error // nil: somebody is proven
 	to  string
+	// asked is called whenever the provider is; optional
+	asked func()
 }
 
 func newSignOn(signInAs string) *signOn {
@@ -46,10 +49,18 @@ func kept(kind, text string) (string, error) {
 func (s *signOn) Name() string { return "Example <Login>" }
 
 func (s *signOn) Begin(_ context.Context, returnTo string) (address, cookie string, err error) {
+	s.ask()
 	return s.to, keep("flow-", returnTo), s.err
 }
 
+func (s *signOn) ask() {
+	if s.asked != nil {
+		s.asked()
+	}
+}
+
 func (s *signOn) Finish(_ context.Context, cookie string, _ url.Values) (*sso.Identity, string, error) {
+	s.ask()
 	to, err := kept("flow-", cookie)
 	if err == nil {
 		err = s.err
@@ -157,6 +168,40 @@ func TestSingleSignOnStaysHere(t *testing.T) {
 	}
 	if log := w.log.String(); strings.Contains(log, "planted") || strings.Contains(log, "alice") {
 		t.Errorf("the log has a code or an identity: %s", log)
+	}
+}
+
+// heldReads counts the slots for reading that are held.
+type heldReads struct {
+	countingLimits
+	held atomic.Int32
+}
+
+func (l *heldReads) Read(context.Context, *service.Caller) (release func(), err error) {
+	l.held.Add(1)
+	return func() { l.held.Add(-1) }, nil
+}
+
+// Somebody who is signed in already occupies none of their organization's reads while the provider is
+// asked, which may take seconds.
+//
+//countersign:race
+func TestSingleSignOnHoldsNoReads(t *testing.T) {
+	t.Parallel()
+	limits, stub, asked := &heldReads{}, newSignOn(alice), 0
+	stub.asked = func() {
+		asked++
+		if n := limits.held.Load(); n > 0 {
+			t.Errorf("the provider is asked with %d slots for reading", n)
+		}
+	}
+	w := newWorld(t, setup{sso: stub, limits: limits})
+	w.personal(t, w.acme, "alice", alice)
+	b := w.signedIn(t, w.acme, ledger.RoleMember)
+	b.get(t, beginPath).expect(t, http.StatusSeeOther)
+	b.get(t, callbackPath).expect(t, http.StatusSeeOther)
+	if asked != 2 {
+		t.Errorf("the provider was asked %d times", asked)
 	}
 }
 
