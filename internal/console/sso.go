@@ -61,6 +61,9 @@ func beginSSO(v *visit) error {
 	}
 	v.releaseRead() // the provider may be slow
 	address, kept, err := v.console.sso.Begin(v.r.Context(), to)
+	if err == nil && len(kept) > maxSSOCookie {
+		address, kept, err = v.console.sso.Begin(v.r.Context(), "/")
+	}
 	if err != nil {
 		return v.refuseSSO(err)
 	}
@@ -99,6 +102,9 @@ func finishSSO(v *visit) error {
 		return v.enterAs(who, keys[0].Key, to)
 	}
 	proof, err := v.console.sso.KeepProof(who, to)
+	if err == nil && len(proof) > maxSSOCookie {
+		proof, err = v.console.sso.KeepProof(who, "/")
+	}
 	if err != nil {
 		return err
 	}

@@ -136,6 +136,17 @@ func TestSingleSignOnLeadsOn(t *testing.T) {
 	}
 }
 
+// wordySignOn keeps several times as much as it was given.
+type wordySignOn struct{ *signOn }
+
+func (s *wordySignOn) Begin(ctx context.Context, returnTo string) (address, cookie string, err error) {
+	return s.signOn.Begin(ctx, strings.ReplaceAll(returnTo, "&", "&&&&&&"))
+}
+
+func (s *wordySignOn) KeepProof(who *sso.Identity, returnTo string) (string, error) {
+	return s.signOn.KeepProof(who, strings.ReplaceAll(returnTo, "&", "&&&&&&"))
+}
+
 // Whatever a browser kept, single sign-on never leads to another site, and the answer to a flow of
 // another browser signs nobody in.
 func TestSingleSignOnStaysHere(t *testing.T) {
@@ -166,6 +177,19 @@ func TestSingleSignOnStaysHere(t *testing.T) {
 	if to := b.get(t, callbackPath).expect(t, http.StatusSeeOther).Header.Get("Location"); to != "/" {
 		t.Errorf("a long page leads to %.50s", to)
 	}
+	// A page of other characters takes several times as much of the cookie as it has letters.
+	w.listen(t, setup{sso: &wordySignOn{newSignOn(alice)}})
+	for _, page := range []string{"/chains?" + strings.Repeat("&", 900), "/chains?q=x"} {
+		b := w.browser(t)
+		b.get(t, page).expect(t, http.StatusUnauthorized)
+		begun := b.get(t, beginPath).expect(t, http.StatusSeeOther)
+		for _, cookie := range begun.Cookies() {
+			if len(cookie.Value) > 3000 {
+				t.Errorf("a cookie has %d bytes", len(cookie.Value))
+			}
+		}
+		b.get(t, callbackPath).expect(t, http.StatusSeeOther)
+	}
 	if log := w.log.String(); strings.Contains(log, "planted") || strings.Contains(log, "alice") {
 		t.Errorf("the log has a code or an identity: %s", log)
 	}
@@ -188,9 +212,9 @@ func (l *heldReads) Read(context.Context, *service.Caller) (release func(), err 
 //countersign:race
 func TestSingleSignOnHoldsNoReads(t *testing.T) {
 	t.Parallel()
-	limits, stub, asked := &heldReads{}, newSignOn(alice), 0
+	limits, stub, asked := &heldReads{}, newSignOn(alice), new(atomic.Int32)
 	stub.asked = func() {
-		asked++
+		asked.Add(1)
 		if n := limits.held.Load(); n > 0 {
 			t.Errorf("the provider is asked with %d slots for reading", n)
 		}
@@ -200,8 +224,8 @@ func TestSingleSignOnHoldsNoReads(t *testing.T) {
 	b := w.signedIn(t, w.acme, ledger.RoleMember)
 	b.get(t, beginPath).expect(t, http.StatusSeeOther)
 	b.get(t, callbackPath).expect(t, http.StatusSeeOther)
-	if asked != 2 {
-		t.Errorf("the provider was asked %d times", asked)
+	if n := asked.Load(); n != 2 {
+		t.Errorf("the provider was asked %d times", n)
 	}
 }
 
