@@ -84,9 +84,11 @@ func finishSSO(v *visit) error {
 		return v.tooMany(wait, "too many failed sign-ins from this address")
 	}
 	kept := v.cookieValue(flowCookie, maxSSOCookie)
-	v.deleteCookie(flowCookie)
 	v.releaseRead() // the provider may be slow
 	who, to, err := v.console.sso.Finish(v.r.Context(), kept, v.r.URL.Query())
+	if !errors.Is(err, sso.ErrNotBegun) {
+		v.deleteCookie(flowCookie) // any site can send the browser here with an answer to no flow
+	}
 	if err != nil {
 		return v.refuseSSO(err)
 	}

@@ -59,8 +59,11 @@ func (s *signOn) ask() {
 	}
 }
 
-func (s *signOn) Finish(_ context.Context, cookie string, _ url.Values) (*sso.Identity, string, error) {
+func (s *signOn) Finish(_ context.Context, cookie string, answer url.Values) (*sso.Identity, string, error) {
 	s.ask()
+	if answer.Get("state") == "of another flow" {
+		return nil, "", sso.ErrNotBegun
+	}
 	to, err := kept("flow-", cookie)
 	if err == nil {
 		err = s.err
@@ -193,6 +196,24 @@ func TestSingleSignOnStaysHere(t *testing.T) {
 	if log := w.log.String(); strings.Contains(log, "planted") || strings.Contains(log, "alice") {
 		t.Errorf("the log has a code or an identity: %s", log)
 	}
+}
+
+// An answer to no flow of the browser, such as one that another site sent it to or one of an older tab,
+// does not end the flow that is under way. Any other answer does.
+func TestStrayAnswersEndNoFlow(t *testing.T) {
+	t.Parallel()
+	stub := newSignOn(alice)
+	w := newWorld(t, setup{sso: stub})
+	w.personal(t, w.acme, "alice", alice)
+	b := w.browser(t)
+	b.get(t, beginPath).expect(t, http.StatusSeeOther)
+	b.get(t, callbackPath+"?state=of+another+flow").expect(t, http.StatusUnauthorized, "not begun in this browser")
+	b.get(t, callbackPath).expect(t, http.StatusSeeOther)
+	b.get(t, beginPath).expect(t, http.StatusSeeOther)
+	stub.err = errForged
+	b.get(t, callbackPath).expect(t, http.StatusUnauthorized)
+	stub.err = nil
+	b.get(t, callbackPath).expect(t, http.StatusUnauthorized)
 }
 
 // heldReads counts the slots for reading that are held.

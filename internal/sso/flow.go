@@ -66,17 +66,18 @@ func random() string {
 	return base64.RawURLEncoding.EncodeToString(bits[:])
 }
 
-var errNotBegun = refused("This sign-in was not begun in this browser, or it took too long. Begin again.", errors.New("the answer belongs to no flow of this browser"))
+// ErrNotBegun says that what a browser sent belongs to no flow that it began, or to one that has ended.
+var ErrNotBegun = refused("This sign-in was not begun in this browser, or it took too long. Begin again.", errors.New("the answer belongs to no flow of this browser"))
 
 // Finish proves who has come back from the provider: kept is what Begin gave to the browser, answer
 // the query that it came back with.
 func (c *Client) Finish(ctx context.Context, kept string, answer url.Values) (who *Identity, returnTo string, err error) {
 	var f flow
 	if !c.open(flowLabel, kept, &f) || c.config.Clock().Unix() >= f.Expires {
-		return nil, "", errNotBegun
+		return nil, "", ErrNotBegun
 	}
 	if state := answer["state"]; len(state) != 1 || subtle.ConstantTimeCompare([]byte(state[0]), []byte(f.State)) != 1 {
-		return nil, "", errNotBegun
+		return nil, "", ErrNotBegun
 	}
 	if issuer := answer["iss"]; len(issuer) > 1 || len(issuer) == 1 && issuer[0] != c.config.Issuer {
 		return nil, "", refused("The answer came from another identity provider. Begin again.", errors.New("the answer names another issuer"))
@@ -168,7 +169,7 @@ func (c *Client) KeepProof(who *Identity, returnTo string) (kept string, err err
 func (c *Client) OpenProof(kept string) (who *Identity, returnTo string, err error) {
 	var p proof
 	if !c.open(proofLabel, kept, &p) || c.config.Clock().Unix() >= p.Expires {
-		return nil, "", errNotBegun
+		return nil, "", ErrNotBegun
 	}
 	return &p.Who, p.ReturnTo, nil
 }
