@@ -112,6 +112,7 @@ func signIn(v *visit) error {
 // enter gives a new session to the browser.
 func (v *visit) enter(session ledger.Secret, expires ledger.Time) {
 	v.closeSession()
+	v.forgetProof()
 	cookie := v.cookie(sessionCookie, session.Reveal()) //nolint:gosec // Secure follows the connection: see cookie
 	cookie.Expires = expires.Std()
 	http.SetCookie(v.w, cookie)
@@ -149,6 +150,7 @@ func signOut(v *visit) error {
 		}
 	}
 	v.deleteCookie(sessionCookie)
+	v.forgetProof()
 	v.seeOther("/")
 	return nil
 }

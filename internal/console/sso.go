@@ -143,8 +143,15 @@ func chooseKey(v *visit) error {
 	if err != nil {
 		return v.refuseSSO(err)
 	}
-	v.deleteCookie(proofCookie)
+	v.forgetProof()
 	return v.enterAs(who, ledger.KeyID{UUID: id}, to)
+}
+
+// forgetProof keeps what was proven of somebody from signing in whoever uses the browser next.
+func (v *visit) forgetProof() {
+	if len(v.r.CookiesNamed(v.cookieName(proofCookie))) > 0 {
+		v.deleteCookie(proofCookie)
+	}
 }
 
 // enterAs opens a session of a key for who was proven.

@@ -307,6 +307,34 @@ func TestSingleSignOnChoice(t *testing.T) {
 	other.get(t, "/policies").expect(t, http.StatusUnauthorized)
 }
 
+// What was proven of one person signs nobody in any more once somebody has signed in or out in the same
+// browser.
+func TestProofsEndWithTheNextSignIn(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(t *testing.T, w *world, b *browser){
+		"a sign-in link": func(t *testing.T, w *world, b *browser) {
+			t.Helper()
+			b.post(t, "/sign-in", url.Values{"link": {w.link(t, w.acme, ledger.RoleMember)}}).expect(t, http.StatusSeeOther)
+		},
+		"signing out": func(t *testing.T, _ *world, b *browser) {
+			t.Helper()
+			b.post(t, "/sign-out", nil).expect(t, http.StatusSeeOther)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{sso: newSignOn(alice)})
+			first := w.personal(t, w.acme, "alice", alice)
+			w.personal(t, w.rival, "guest", alice)
+			b := w.browser(t)
+			b.get(t, beginPath).expect(t, http.StatusSeeOther)
+			b.get(t, callbackPath).expect(t, http.StatusOK)
+			next(t, w, b)
+			b.post(t, beginPath, url.Values{"key": {first.Record.ID.String()}}).expect(t, http.StatusUnauthorized, "not begun in this browser")
+		})
+	}
+}
+
 // Without single sign-on there is no button, and its addresses lead nowhere.
 func TestWithoutSingleSignOn(t *testing.T) {
 	t.Parallel()
