@@ -70,8 +70,8 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord
 // KeysBySignInAs implements store.Directory. Each row is judged by itself, so that an organization
 // that was tampered with or rolled back does not keep people out of the others. A row that fails is
 // reduced to its id and organization and marked as tampered.
-func (s *Store) KeysBySignInAs(ctx context.Context, identity string, limit int) ([]*ledger.KeyRecord, error) {
-	rows, err := s.port.KeysBySignInAs(ctx, identity, limit)
+func (s *Store) KeysBySignInAs(ctx context.Context, identity string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error) {
+	rows, err := s.port.KeysBySignInAs(ctx, identity, now, limit)
 	if err != nil {
 		return nil, err
 	}

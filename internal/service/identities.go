@@ -128,7 +128,7 @@ type IdentityKey struct {
 // identity must have been proven. A key that was tampered with is not among them, nor one of an
 // organization that was.
 func (s *accountService) IdentityKeys(ctx context.Context, who *Identity) ([]IdentityKey, error) {
-	keys, err := s.store.KeysBySignInAs(ctx, who.SignInAs, maxIdentityKeys)
+	keys, err := s.store.KeysBySignInAs(ctx, who.SignInAs, s.now(), maxIdentityKeys)
 	if err != nil {
 		return nil, visible(err)
 	}

@@ -116,6 +116,22 @@ func TestIdentityOpensOnlyItsOwnKeys(t *testing.T) {
 	})
 }
 
+// However many keys for somebody have expired in one organization, they sign in as that of another.
+func TestExpiredKeysKeepNobodyOut(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		rival := g.within(t, "rival")
+		for range 101 {
+			rival.newKey(&service.KeyRequest{Role: ledger.RoleMember, SignInAs: alice, ExpiresAt: g.in(time.Second)})
+			g.clock.Advance(time.Second)
+		}
+		g.newKey(&service.KeyRequest{Name: "alice", Role: ledger.RoleMember, SignInAs: alice})
+		if names := g.names(t.Context(), alice); names != "acme/alice" {
+			t.Errorf("alice can choose among %q", names)
+		}
+	})
+}
+
 // Of the active keys of an organization, one at most names an identity, and none of an agent does.
 // What is refused changes nothing.
 func TestIdentitiesAreUnique(t *testing.T) {

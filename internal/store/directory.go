@@ -26,8 +26,8 @@ type Directory interface {
 	// unknown hash runs the same statement as a known one.
 	KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error)
 	// KeysBySignInAs lists the keys of all organizations with this identity for single sign-on that
-	// are not revoked, by id. An empty identity finds none.
-	KeysBySignInAs(ctx context.Context, identity string, limit int) ([]*ledger.KeyRecord, error)
+	// are neither revoked nor expired, by id. An empty identity finds none.
+	KeysBySignInAs(ctx context.Context, identity string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error)
 	// Keys lists an organization's keys with an id greater than after, by id. If after is zero,
 	// also one whose id is zero.
 	Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error)

@@ -57,8 +57,9 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord
 }
 
 // KeysBySignInAs implements store.Directory.
-func (s *Store) KeysBySignInAs(ctx context.Context, identity string, limit int) ([]*ledger.KeyRecord, error) {
-	return list(ctx, s, "keys", selectKeys+`where sign_in_as = $1 and sign_in_as <> '' and revoked_at is null order by id limit $2`, []any{identity, limit}, readKey)
+func (s *Store) KeysBySignInAs(ctx context.Context, identity string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error) {
+	return list(ctx, s, "keys", selectKeys+`where sign_in_as = $1 and sign_in_as <> '' and revoked_at is null and (expires_at is null or expires_at > $2)
+		order by id limit $3`, []any{identity, int64(now), limit}, readKey)
 }
 
 // Keys implements store.Directory.

@@ -55,9 +55,10 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord
 }
 
 // KeysBySignInAs implements store.Directory.
-func (s *Store) KeysBySignInAs(ctx context.Context, identity string, limit int) ([]*ledger.KeyRecord, error) {
-	query := "SELECT " + keyColumns + " FROM api_keys WHERE sign_in_as = ? AND sign_in_as <> '' AND revoked_at IS NULL ORDER BY id LIMIT ?"
-	return readAll(ctx, s, query, []any{identity, int64(limit)}, scanKey)
+func (s *Store) KeysBySignInAs(ctx context.Context, identity string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error) {
+	query := "SELECT " + keyColumns + " FROM api_keys WHERE sign_in_as = ? AND sign_in_as <> '' AND revoked_at IS NULL " +
+		"AND (expires_at IS NULL OR expires_at > ?) ORDER BY id LIMIT ?"
+	return readAll(ctx, s, query, []any{identity, int64(now), int64(limit)}, scanKey)
 }
 
 // Keys implements store.Directory.

@@ -89,12 +89,16 @@ func findsBySignInAs(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	first, second, third := w.newKey(m.org.ID), w.newKey(other.org.ID), w.newKey(m.org.ID)
 	first.SignInAs, second.SignInAs, third.SignInAs = "a@example.com", "a@example.com", "A@example.com"
-	for _, key := range []*ledger.KeyRecord{first, second, third} {
+	ended, at := w.newKey(other.org.ID), w.now()
+	ended.SignInAs, ended.ExpiresAt = "a@example.com", &at
+	soon := at + 1
+	second.ExpiresAt = &soon
+	for _, key := range []*ledger.KeyRecord{ended, first, second, third} {
 		w.mustAddKey(t, key)
 	}
 	find := func(identity string, limit int) []*ledger.KeyRecord {
 		t.Helper()
-		return must[[]*ledger.KeyRecord](t)(w.open(t).KeysBySignInAs(t.Context(), identity, limit))
+		return must[[]*ledger.KeyRecord](t)(w.open(t).KeysBySignInAs(t.Context(), identity, at, limit))
 	}
 	assertEqual(t, "of all organizations, by id", find("a@example.com", 9), []*ledger.KeyRecord{first, second})
 	assertEqual(t, "the first", find("a@example.com", 1), []*ledger.KeyRecord{first})
