@@ -289,7 +289,7 @@ func TestSingleSignOnChoice(t *testing.T) {
 	b.post(t, beginPath, choose(first)).expect(t, http.StatusUnauthorized, "not begun in this browser")
 	b.get(t, "/approvals").expect(t, http.StatusUnauthorized)
 	b.get(t, beginPath).expect(t, http.StatusSeeOther)
-	b.get(t, callbackPath).expect(t, http.StatusOK, "The acme organization: alice, member", "The rival organization: guest, member", first.Record.ID.String(), second.Record.ID.String())
+	b.get(t, callbackPath).expect(t, http.StatusOK, "The acme organization: alice, member <code>"+w.acme.slug+"</code>", "The rival organization: guest, member <code>"+w.rival.slug+"</code>", first.Record.ID.String(), second.Record.ID.String())
 	b.get(t, "/policies").expect(t, http.StatusUnauthorized)
 	b.post(t, beginPath, nil).expect(t, http.StatusUnprocessableEntity)
 	b.send(t, http.MethodPost, beginPath, choose(second), http.Header{"Sec-Fetch-Site": {"cross-site"}}).expect(t, http.StatusForbidden)

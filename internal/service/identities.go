@@ -121,7 +121,8 @@ type IdentityKey struct {
 	Key          ledger.KeyID
 	Name         string
 	Role         ledger.Role
-	Organization string // its name
+	Organization string // its name, which its admins choose: others may have the same
+	Slug         string // of the organization, which no other has
 }
 
 // IdentityKeys lists the keys as which an identity can sign in, of all organizations, by id. The
@@ -149,7 +150,7 @@ func (s *accountService) IdentityKeys(ctx context.Context, who *Identity) ([]Ide
 		if err != nil {
 			return nil, visible(err)
 		}
-		found = append(found, IdentityKey{Key: key.ID, Name: key.Name, Role: key.Role, Organization: org.Name})
+		found = append(found, IdentityKey{Key: key.ID, Name: key.Name, Role: key.Role, Organization: org.Name, Slug: org.Slug})
 	}
 	return found, nil
 }
