@@ -74,13 +74,13 @@ func newKeyLine(key *service.NewKey, now ledger.Time) KeyLine {
 type keysCreateCommand struct {
 	cli.Storage
 	organizationFlag
-	Role  string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
-	Name  string   `help:"Name of the key." env:"-"`
-	Agent []string `help:"An agent that the key may record for; repeat it for several. The default is any agent." placeholder:"NAME" sep:"none" env:"-"`
-	Owner string   `help:"Who is responsible for the key, such as an e-mail address." env:"-"`
-	signInAsFlag
-	Expires string `help:"When the key expires: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. The default is never." placeholder:"WHEN" env:"-"`
-	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
+	Role     string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
+	Name     string   `help:"Name of the key." env:"-"`
+	Agent    []string `help:"An agent that the key may record for; repeat it for several. The default is any agent." placeholder:"NAME" sep:"none" env:"-"`
+	Owner    string   `help:"Who is responsible for the key, such as an e-mail address." env:"-"`
+	SignInAs string   `help:"Identity that signs in as the key by single sign-on, such as an e-mail address." placeholder:"IDENTITY" env:"-"`
+	Expires  string   `help:"When the key expires: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. The default is never." placeholder:"WHEN" env:"-"`
+	JSON     bool     `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Run creates the key.
@@ -202,11 +202,6 @@ func (c *keysRevokeCommand) Run(p *cli.Process) (err error) {
 	}
 	fmt.Fprintf(p.Out, "revoked %s (%s)\n", key.Hint, key.RevokedAt)
 	return nil
-}
-
-// signInAsFlag says who signs in as a key.
-type signInAsFlag struct {
-	SignInAs string `help:"Identity that signs in as the key by single sign-on, such as an e-mail address." placeholder:"IDENTITY" env:"-"`
 }
 
 type keysUpdateCommand struct {
