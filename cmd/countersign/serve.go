@@ -6,10 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
 	"runtime/debug"
-	"strings"
 
 	"countersign/internal/cli"
 	"countersign/internal/httpapi"
@@ -134,20 +132,13 @@ func (c *serveCommand) ssoConfig(publicURL string) (*sso.Config, error) {
 	if err != nil || config == nil {
 		return nil, err
 	}
-	if host, _, err := net.SplitHostPort(c.Listen); publicURL == "" && (err != nil || !loopbackHost(host)) {
+	switch {
+	case publicURL == "" && !sso.Guarded("http://"+c.Listen):
 		return nil, errors.New("--oidc-issuer needs --public-url, to which the identity provider sends browsers back")
-	}
-	if strings.HasPrefix(publicURL, "http://") {
-		if address, err := url.Parse(publicURL); err != nil || !loopbackHost(address.Hostname()) {
-			return nil, errors.New("--oidc-issuer needs a --public-url with https: whoever signs in must not be seen on the way back")
-		}
+	case publicURL != "" && !sso.Guarded(publicURL):
+		return nil, errors.New("--oidc-issuer needs a --public-url with https: whoever signs in must not be seen on the way back")
 	}
 	return config, nil
-}
-
-func loopbackHost(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 func (c *serveCommand) checkAddresses() error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -93,7 +92,7 @@ func (c *Client) readDiscovery(ctx context.Context) (*provider, error) {
 	}
 	endpoint := read.Endpoint()
 	for _, address := range []string{endpoint.AuthURL, endpoint.TokenURL, document.Keys} {
-		if parsed, err := url.Parse(address); err != nil || !guarded(parsed) {
+		if !Guarded(address) {
 			return nil, fmt.Errorf("the discovery document has the address %q, which is not https", address)
 		}
 	}

@@ -64,7 +64,7 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if callback, err := url.Parse(c.Callback); err != nil || !guarded(callback) {
+	if !Guarded(c.Callback) {
 		return nil, fmt.Errorf("browsers must come back over https, not to %s: give a public URL with https", c.Callback)
 	}
 	switch {
@@ -99,7 +99,12 @@ func CheckIssuer(text string) (*url.URL, error) {
 	return issuer, nil
 }
 
-// guarded reports whether nobody on a network can read or change what is exchanged with an address.
+// Guarded reports whether nobody on a network can read or change what is exchanged with an address.
+func Guarded(address string) bool {
+	parsed, err := url.Parse(address)
+	return err == nil && guarded(parsed)
+}
+
 func guarded(address *url.URL) bool {
 	if address.Scheme != "http" || address.Hostname() == "localhost" {
 		return (address.Scheme == "https" || address.Scheme == "http") && address.Host != ""
