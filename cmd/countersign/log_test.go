@@ -37,6 +37,18 @@ func published(t *testing.T, s *testStore, admin *client, org string) (c tlog.Ch
 	return c, true
 }
 
+// publishes waits until a running server shows a checkpoint of that many receipts of the
+// default organization.
+func publishes(t *testing.T, s *testStore, admin *client, size int64) (c tlog.Checkpoint) {
+	t.Helper()
+	servicetest.Eventually(t, "a checkpoint covers the receipts", func() bool {
+		var ok bool
+		c, ok = published(t, s, admin, "default")
+		return ok && c.Size == size
+	})
+	return c
+}
+
 // A server signs each organization's log, under the name that it was given, and the command
 // line prints the key that opens it. A database that is rolled back is not signed, and
 // accepting it begins another log.
@@ -48,22 +60,14 @@ func TestLogOfAServer(t *testing.T) {
 	server := start(t, append([]string{"--instance-name", "eu.example.com/log"}, s.flags...)...)
 	admin := server.admin(t)
 	admin.seal(t)
-	covers := func(admin *client, size int64) (c tlog.Checkpoint) {
-		servicetest.Eventually(t, "a checkpoint covers the receipts", func() bool {
-			var ok bool
-			c, ok = published(t, s, admin, "default")
-			return ok && c.Size == size
-		})
-		return c
-	}
-	first := covers(admin, 1)
+	first := publishes(t, s, admin, 1)
 	if !strings.HasPrefix(first.Origin, "eu.example.com/log/") {
 		t.Errorf("the origin is %s", first.Origin)
 	}
 	copied := t.TempDir() + "/copy.db"
 	succeed(t, s.args("backup", copied)...)
 	admin.seal(t)
-	covers(admin, 2)
+	publishes(t, s, admin, 2)
 	server.stop(t)
 	rollBack(t, s, copied)
 

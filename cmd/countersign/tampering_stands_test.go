@@ -26,6 +26,8 @@ func TestTamperingStandsUntilAcknowledged(t *testing.T) {
 		for range 3 {
 			admin.seal(t)
 		}
+		// A receipt that is changed before it is in the log is found once more, when it gets there.
+		publishes(t, s, admin, 3)
 		server.stop(t)
 		if out := succeed(t, s.args("tampering", "list", "--json")...); out != "[]\n" {
 			t.Errorf("in an untouched database are found %s", out)
