@@ -54,6 +54,7 @@ func checkNoFalseAlarm(t *testing.T, operations int, jumps bool) {
 		ring, keyFile := servicetest.NewRing(t)
 		heads := filepath.Join(t.TempDir(), "heads.json")
 		world := &cleanWorld{t: t, db: db, ticks: ticking(), jumps: jumps, due: make(chan struct{}, 1), proving: make(chan struct{}, 1), folder: t.TempDir(), seed: uint64(time.Now().UnixNano())}
+		world.ahead.Store(new(time.Duration))
 		t.Logf("seed %d", world.seed)
 		for life := range cleanLives {
 			if life%2 == 1 {
@@ -74,12 +75,13 @@ func checkNoFalseAlarm(t *testing.T, operations int, jumps bool) {
 
 // cleanWorld is a database that only the service writes to.
 type cleanWorld struct {
-	t       *testing.T
-	db      *testdb.Database
-	ticks   func() time.Time
-	jumps   bool         // the clock does not only tick
-	ahead   atomic.Int64 // how far the clock has jumped, in nanoseconds
-	jumped  atomic.Int64 // how often
+	t     *testing.T
+	db    *testdb.Database
+	ticks func() time.Time
+	jumps bool // the clock does not only tick
+	// ahead is how far the clock has jumped. Each jump stores another pointer, so whoever loads
+	// the same one twice knows that there was none in between.
+	ahead   atomic.Pointer[time.Duration]
 	seed    uint64
 	folder  string             // of what the replicas remember of open chains
 	alarms  servicetest.Buffer // the errors that servers log
@@ -90,7 +92,7 @@ type cleanWorld struct {
 	tenants []*cleanTenant
 }
 
-func (w *cleanWorld) clock() time.Time { return w.ticks().Add(time.Duration(w.ahead.Load())) }
+func (w *cleanWorld) clock() time.Time { return w.ticks().Add(*w.ahead.Load()) }
 
 // cleanTenant is an organization with the texts of its keys: callers do not outlive a service.
 type cleanTenant struct {
@@ -264,10 +266,8 @@ func (c *cleanWorker) act() {
 		nudge(c.proving)
 	}
 	if c.jumps && c.chance.IntN(40) == 0 {
-		c.jumped.Add(1)
 		spans := []time.Duration{0, time.Minute, 3 * time.Hour, 50 * time.Hour, 60 * 24 * time.Hour}
-		c.ahead.Store(int64(spans[c.chance.IntN(len(spans))]))
-		c.jumped.Add(1)
+		c.ahead.Store(&spans[c.chance.IntN(len(spans))])
 	}
 	operations := []struct {
 		weight int
@@ -490,7 +490,7 @@ func (c *cleanWorker) spareKey(ctx context.Context) (err error) {
 }
 
 func (c *cleanWorker) signIn(ctx context.Context) error {
-	jumped := c.jumped.Load() // links and sessions expire
+	ahead := c.ahead.Load() // links and sessions expire
 	admin := c.caller(ctx, c.who.admin)
 	link, err := c.s.CreateSignIn(ctx, admin, admin.Key)
 	if err != nil {
@@ -498,12 +498,12 @@ func (c *cleanWorker) signIn(ctx context.Context) error {
 	}
 	session, _, err := c.s.SignIn(ctx, link.Reveal())
 	if err != nil {
-		if c.jumped.Load() == jumped {
+		if c.ahead.Load() == ahead {
 			c.t.Errorf("a link that was just made signs nobody in: %v", err)
 		}
 		return err
 	}
-	if _, err := c.s.SessionCaller(ctx, session.Reveal()); err != nil && c.jumped.Load() == jumped {
+	if _, err := c.s.SessionCaller(ctx, session.Reveal()); err != nil && c.ahead.Load() == ahead {
 		c.t.Errorf("a session that was just opened is refused: %v", err)
 	}
 	return c.s.SignOut(ctx, session.Reveal())
