@@ -8,7 +8,9 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"countersign/internal/problem"
@@ -69,7 +71,7 @@ type Console struct {
 // New returns a Console.
 func New(c Config) *Console {
 	console := &Console{
-		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, secure: c.Secure, public: c.PublicURL, sso: c.SSO, ssoBase: c.SSOBase,
+		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, public: c.PublicURL, sso: c.SSO, ssoBase: c.SSOBase,
 		origins: http.NewCrossOriginProtection(), ids: problem.NewIDs("web_"), pages: make(map[string]bool),
 	}
 	for _, route := range routes {
@@ -86,10 +88,22 @@ func New(c Config) *Console {
 	if console.limits == nil {
 		console.limits = silent{}
 	}
-	if console.secure == nil {
-		console.secure = func(r *http.Request) bool { return r.TLS != nil }
-	}
+	console.secure = secureAt(c.PublicURL, c.Secure)
 	return console
+}
+
+// secureAt returns whether a browser uses TLS: if the given function says so or, without one, if it
+// does to this process. It also does if it asked for the host of a public address with https: a proxy
+// that is not known as one can hide that, and cookies must not depend on it.
+func secureAt(public string, known func(*http.Request) bool) func(*http.Request) bool {
+	if known == nil {
+		known = func(r *http.Request) bool { return r.TLS != nil }
+	}
+	address, err := url.Parse(public)
+	if err != nil || address.Scheme != "https" {
+		return known
+	}
+	return func(r *http.Request) bool { return strings.EqualFold(r.Host, address.Host) || known(r) }
 }
 
 type silent struct{}

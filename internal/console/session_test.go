@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 	"testing"
@@ -112,6 +114,34 @@ func TestSessionCookieIsGuarded(t *testing.T) {
 				t.Errorf("signing out sets %v, want the cookie removed", gone)
 			}
 		})
+	}
+}
+
+// Behind a proxy with TLS that nobody has named as one, the cookie of a browser that uses the public
+// address is as guarded as without a proxy.
+func TestSessionCookieIsGuardedBehindAProxy(t *testing.T) {
+	t.Parallel()
+	var w *world
+	proxy := httptest.NewTLSServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		to, _ := url.Parse(w.server.URL)
+		r.SetURL(to)
+		r.Out.Host = r.In.Host
+	}})
+	defer proxy.Close()
+	w = newWorld(t, setup{public: proxy.URL})
+	b := w.browser(t)
+	b.client.Transport = proxy.Client().Transport
+	b.at = proxy.URL
+	set := b.post(t, "/sign-in", url.Values{"link": {w.link(t, w.acme, ledger.RoleMember)}}).expect(t, http.StatusSeeOther).Cookies()
+	if len(set) != 1 || set[0].Name != "__Host-countersign_session" || !set[0].Secure {
+		t.Errorf("signing in sets %v", set)
+	}
+	b.get(t, "/").expect(t, http.StatusOK, "The acme organization")
+
+	within := w.browser(t)
+	set = within.post(t, "/sign-in", url.Values{"link": {w.link(t, w.acme, ledger.RoleMember)}}).expect(t, http.StatusSeeOther).Cookies()
+	if len(set) != 1 || set[0].Name != "countersign_session" || set[0].Secure {
+		t.Errorf("signing in at another address without TLS sets %v", set)
 	}
 }
 

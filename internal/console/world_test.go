@@ -186,6 +186,7 @@ func (w *world) complete(t *testing.T, of *tenant, chain ledger.ChainID) ledger.
 type browser struct {
 	world  *world
 	client *http.Client
+	at     string // the address of the server, or of a proxy in front of it
 }
 
 func (w *world) browser(t *testing.T) *browser {
@@ -197,7 +198,7 @@ func (w *world) browser(t *testing.T) *browser {
 	client := *w.server.Client()
 	client.Jar = jar
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &browser{w, &client}
+	return &browser{w, &client, w.server.URL}
 }
 
 // signedIn is a browser that has used a link.
@@ -259,7 +260,7 @@ func (b *browser) post(t *testing.T, path string, form url.Values) *answer {
 
 func (b *browser) send(t *testing.T, method, path string, form url.Values, header http.Header) *answer {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, b.world.server.URL+path, strings.NewReader(form.Encode()))
+	request, err := http.NewRequestWithContext(t.Context(), method, b.at+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}
