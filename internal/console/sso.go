@@ -89,6 +89,10 @@ func finishSSO(v *visit) error {
 	if !errors.Is(err, sso.ErrNotBegun) {
 		v.deleteCookie(flowCookie) // any site can send the browser here with an answer to no flow
 	}
+	if errors.Is(err, sso.ErrNotBegun) && v.caller != nil {
+		v.seeOther("/") // the browser went back to a flow that has ended
+		return nil
+	}
 	if err != nil {
 		return v.refuseSSO(err)
 	}

@@ -279,7 +279,7 @@ func TestSingleSignOnRefusals(t *testing.T) {
 }
 
 // Somebody with keys in several organizations chooses one with a form. The choice counts only with
-// the proof of who they are, and only for a key that is theirs.
+// the proof of who they are, and only for a key that is theirs. Who then goes back is still signed in.
 func TestSingleSignOnChoice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{sso: newSignOn(alice)})
@@ -298,6 +298,10 @@ func TestSingleSignOnChoice(t *testing.T) {
 		t.Errorf("the choice leads to %s", to)
 	}
 	b.get(t, "/").expect(t, http.StatusOK, "The rival organization", "guest")
+	back := b.get(t, callbackPath+"?state=of+another+flow").expect(t, http.StatusSeeOther)
+	if to := back.Header.Get("Location"); to != "/" {
+		t.Errorf("going back leads to %s", to)
+	}
 	b.post(t, beginPath, choose(first)).expect(t, http.StatusUnauthorized)
 
 	other := w.browser(t)
