@@ -85,7 +85,7 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"ser":                                    "serve",
 		"keys r":                                 "rotate revoke rotate-signing",
-		"keys create --org default --":           "--help --data --database --keys --heads --config --org --role --name --agent --owner --sign-in-as --expires --json",
+		"keys create --org default --":           "--help --data --database --keys --heads --config --org --role --name --agent --owner --sign-in-as --slack-member --expires --json",
 		"keys create --role a":                   "agent admin",
 		"serve --log-format t":                   "text",
 		"serve --data ''":                        "", // then bash offers files and folders

@@ -33,15 +33,15 @@ type keysView struct {
 	Kept        *keptIdentity // nil: no change of one was refused
 }
 
-// keptIdentity is the form that changes who signs in as a key as it was sent, if it was refused.
+// keptIdentity is the form that changes whom a key is for as it was sent, if it was refused.
 type keptIdentity struct {
-	Key      ledger.KeyID
-	SignInAs string
-	Refusal  *refusal
+	Key                   ledger.KeyID
+	SignInAs, SlackMember string
+	Refusal               *refusal
 }
 
 // askedKey is the form for a new key as it was sent, if it was refused.
-type askedKey struct{ Name, Role, Owner, SignInAs, Agents, Days string }
+type askedKey struct{ Name, Role, Owner, SignInAs, SlackMember, Agents, Days string }
 
 func showKeys(v *visit) error {
 	caller, err := v.admin()
@@ -90,7 +90,7 @@ func createKey(v *visit) error {
 		return v.showKeys(why.Status, caller, &keysView{
 			Asked: askedKey{
 				Name: sent.text("name"), Role: sent.text("role"), Owner: sent.text("owner"), SignInAs: sent.text("sign_in_as"),
-				Agents: strings.Join(sent.lines("agents"), "\n"), Days: sent.text("days"),
+				SlackMember: sent.text("slack_member"), Agents: strings.Join(sent.lines("agents"), "\n"), Days: sent.text("days"),
 			},
 			Refusal: why,
 		})
@@ -134,7 +134,7 @@ func createSignIn(v *visit) error {
 func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, error) {
 	members := map[string]any{
 		"name": sent.text("name"), "role": optional(sent.text("role")), "owner": optional(sent.text("owner")), "agents": sent.lines("agents"),
-		"sign_in_as": optional(sent.text("sign_in_as")),
+		"sign_in_as": optional(sent.text("sign_in_as")), "slack_member": optional(sent.text("slack_member")),
 	}
 	if days := sent.text("days"); days != "" {
 		n, err := strconv.Atoi(days)
@@ -180,13 +180,13 @@ func rotateKey(v *visit) error {
 	return v.showKeys(http.StatusOK, caller, page)
 }
 
-// updateKey changes who signs in as a key.
+// updateKey changes who signs in as a key, and who decides with it in Slack.
 func updateKey(v *visit) error {
 	caller, id, sent, err := v.keyForm()
 	if err != nil {
 		return err
 	}
-	body, err := request(map[string]any{"sign_in_as": optional(sent.text("sign_in_as"))})
+	body, err := request(map[string]any{"sign_in_as": optional(sent.text("sign_in_as")), "slack_member": optional(sent.text("slack_member"))})
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func updateKey(v *visit) error {
 		_, err = v.console.service.UpdateAPIKey(v.r.Context(), caller, update)
 	}
 	if why := refusalOf(err); why != nil {
-		return v.showKeys(why.Status, caller, &keysView{Kept: &keptIdentity{id, sent.text("sign_in_as"), why}})
+		return v.showKeys(why.Status, caller, &keysView{Kept: &keptIdentity{id, sent.text("sign_in_as"), sent.text("slack_member"), why}})
 	}
 	if err != nil {
 		return err

@@ -47,9 +47,11 @@ func TestKeysThatNameNobodyKeepTheirEncoding(t *testing.T) {
 		{ledger.KeyRecord{Act: 7}, act(7)},
 		{ledger.KeyRecord{Act: 7, SignInAs: "me"}, append(act(7), 2, 'm', 'e')},
 		{ledger.KeyRecord{SignInAs: "me"}, append(act(0), 2, 'm', 'e')},
+		{ledger.KeyRecord{Act: 7, SlackMember: "T/U"}, append(act(7), 0, 3, 'T', '/', 'U')},
+		{ledger.KeyRecord{SignInAs: "me", SlackMember: "T/U"}, append(act(0), 2, 'm', 'e', 3, 'T', '/', 'U')},
 	} {
 		if got := encodeKey(&test.key); !bytes.Equal(got, test.want) {
-			t.Errorf("act %d, %q: encoded as %x, want %x", test.key.Act, test.key.SignInAs, got, test.want)
+			t.Errorf("act %d, %q, %q: encoded as %x, want %x", test.key.Act, test.key.SignInAs, test.key.SlackMember, got, test.want)
 		}
 	}
 }

@@ -28,15 +28,18 @@ func encodeKey(k *ledger.KeyRecord) []byte {
 		r.bytes(k.Previous.Hash[:])
 		r.time(k.Previous.ExpiresAt)
 	}
-	if k.SignInAs == "" {
+	// Each of the two texts was added later, and a key without it keeps the encoding that it had. The
+	// act is always written in front of a text, and the first text in front of the second, so that
+	// every encoding is longer than any from before.
+	if k.SignInAs == "" && k.SlackMember == "" {
 		r.act(k.Act)
 		return r
 	}
-	// Keys without such an identity, which includes all from before there were any, keep the encoding
-	// that they had. Behind the act, which is then always written, the text makes every encoding
-	// longer than any of those.
 	r.int(k.Act)
 	r.text(k.SignInAs)
+	if k.SlackMember != "" {
+		r.text(k.SlackMember)
+	}
 	return r
 }
 
@@ -75,6 +78,21 @@ func (s *Store) KeysBySignInAs(ctx context.Context, identity string, now ledger.
 	if err != nil {
 		return nil, err
 	}
+	return s.keysThatName(ctx, rows, func(key *ledger.KeyRecord) bool { return key.SignInAs == identity })
+}
+
+// KeysBySlackMember implements store.Directory. A row that fails is marked, as by KeysBySignInAs.
+func (s *Store) KeysBySlackMember(ctx context.Context, org ledger.OrgID, member string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error) {
+	rows, err := s.port.KeysBySlackMember(ctx, org, member, now, limit)
+	if err != nil {
+		return nil, err
+	}
+	return s.keysThatName(ctx, rows, func(key *ledger.KeyRecord) bool { return key.Org == org && key.SlackMember == member })
+}
+
+// keysThatName reads keys that were found by the person whom they name, and leaves out those that
+// no longer do.
+func (s *Store) keysThatName(ctx context.Context, rows []*ledger.KeyRecord, names func(*ledger.KeyRecord) bool) ([]*ledger.KeyRecord, error) {
 	keys := make([]*ledger.KeyRecord, 0, len(rows))
 	for _, row := range rows {
 		key, err := s.Key(ctx, row.ID)
@@ -84,7 +102,7 @@ func (s *Store) KeysBySignInAs(ctx context.Context, identity string, now ledger.
 		case errors.Is(err, store.ErrNotFound):
 		case err != nil:
 			return nil, err
-		case key.SignInAs == identity: // unless it was changed since
+		case names(key):
 			keys = append(keys, key)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // attacker nothing, because the row is then refused.
 var covered = map[string]struct{ by, columns string }{
 	"organizations": {"the authenticator in controls, and the hash at the end of the audit log, checked where an organization is used", "id slug name settings controls created_at"},
-	"api_keys": {"mac, checked here", `id org_id name role hash hint created_at revoked_at agents owner sign_in_as expires_at expiry_logged
+	"api_keys": {"mac, checked here", `id org_id name role hash hint created_at revoked_at agents owner sign_in_as slack_member expires_at expiry_logged
 		previous_hash previous_expires_at act mac`},
 	"key_rotations": {"mac, checked here", "org_id idempotency_key key_id overlap rotated_at mac"},
 	"sign_ins":      {"mac, checked here", "hash key_id org_id expires_at kind session act mac"},

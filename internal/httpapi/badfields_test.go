@@ -156,6 +156,8 @@ var badKeys = []badField{
 	{"expires_at has passed", `{"role":"agent","expires_at":"2020-01-01T00:00:00Z"}`, []string{"/expires_at"}},
 	{"sign_in_as of an agent", `{"role":"agent","sign_in_as":"planted-a"}`, []string{"/sign_in_as"}},
 	{"sign_in_as is not ASCII", `{"role":"member","sign_in_as":"pl\u0430nted-a"}`, []string{"/sign_in_as"}},
+	{"slack_member of an agent", `{"role":"agent","slack_member":"T1/U1"}`, []string{"/slack_member"}},
+	{"slack_member without a team", `{"role":"member","slack_member":"planted-U1"}`, []string{"/slack_member"}},
 	{"last_used_at of the caller's choice", `{"role":"agent","last_used_at":"2030-01-01T00:00:00Z"}`, []string{"/last_used_at"}},
 }
 
@@ -166,6 +168,12 @@ var badKeyUpdates = []badField{
 	{"sign_in_as is too long", `{"sign_in_as":"` + long + `"}`, []string{"/sign_in_as"}},
 	{"sign_in_as has a space", `{"sign_in_as":"planted a"}`, []string{"/sign_in_as"}},
 	{"sign_in_as is not ASCII", `{"sign_in_as":"plаnted-a"}`, []string{"/sign_in_as"}},
+	{"slack_member is empty", `{"slack_member":""}`, []string{"/slack_member"}},
+	{"slack_member is a number", `{"slack_member":7}`, []string{"/slack_member"}},
+	{"slack_member is too long", `{"slack_member":"` + long + `"}`, []string{"/slack_member"}},
+	{"slack_member has no team", `{"slack_member":"U1"}`, []string{"/slack_member"}},
+	{"slack_member is in lower case", `{"slack_member":"t1/planted"}`, []string{"/slack_member"}},
+	{"both are wrong", `{"sign_in_as":"planted a","slack_member":"planted"}`, []string{"/sign_in_as", "/slack_member"}},
 	{"another role", `{"sign_in_as":null,"role":"admin"}`, []string{"/role"}},
 }
 

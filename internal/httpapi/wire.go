@@ -247,6 +247,7 @@ func (x *exchange) appendKey(dst []byte, k *ledger.KeyRecord, text ledger.Secret
 	w.Strings("agents", k.Agents)
 	w.StringOrNull("owner", k.Owner)
 	w.StringOrNull("sign_in_as", k.SignInAs)
+	w.StringOrNull("slack_member", k.SlackMember)
 	w.String("created_at", k.CreatedAt.String())
 	appendTime(&w, "expires_at", k.ExpiresAt)
 	appendTime(&w, "last_used_at", k.LastUsedAt)

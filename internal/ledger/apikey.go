@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"time"
 
@@ -19,11 +20,13 @@ type KeyRecord struct {
 	CreatedAt Time
 	RevokedAt *Time
 
-	Agents     []string // names of the agents that it may record for, as they were given; empty: any
-	Owner      string   // who is responsible for it; free text, may be ""
-	SignInAs   string   // identity that signs in as this key by single sign-on, in its normal form; "": none
-	ExpiresAt  *Time    // nil: never
-	LastUsedAt *Time    // may lag by a minute; decides nothing
+	Agents   []string // names of the agents that it may record for, as they were given; empty: any
+	Owner    string   // who is responsible for it; free text, may be ""
+	SignInAs string   // identity that signs in as this key by single sign-on, in its normal form; "": none
+	// SlackMember is who decides approvals with this key in Slack, as "team/user"; "": nobody.
+	SlackMember string
+	ExpiresAt   *Time // nil: never
+	LastUsedAt  *Time // may lag by a minute; decides nothing
 	// Previous is the secret that the last rotation replaced, or nil.
 	Previous *PreviousSecret
 	// ExpiryLogged says that the audit log has an entry about the expiry.
@@ -114,6 +117,15 @@ func NormalSignInAs(identity string) (normal string, ok bool) {
 	}
 	return identity, true
 }
+
+// SlackMemberForm describes a Slack member for error messages.
+const SlackMemberForm = "must be a Slack team id, a slash and a member id, such as T0123456789/U0123456789"
+
+var slackMemberPattern = regexp.MustCompile(`^[TE][A-Z0-9]{1,30}/[UW][A-Z0-9]{1,30}$`)
+
+// IsSlackMember reports whether a text has the form of a Slack member: the ids of a team and of a user
+// in it. Ids of users are unique only within their team.
+func IsSlackMember(text string) bool { return slackMemberPattern.MatchString(text) }
 
 // EncodeAgents encodes a list of agent names for storage.
 func EncodeAgents(names []string) []byte {

@@ -93,12 +93,14 @@ func (s *accountService) UpdateOrganization(ctx context.Context, caller *Caller,
 
 // KeyRequest asks for an API key.
 type KeyRequest struct {
-	Name      string
-	Role      ledger.Role
-	Agents    []string // agents that the key may record for; empty for any
-	Owner     string
-	SignInAs  string       // in its normal form; "" for nobody
-	ExpiresAt *ledger.Time // nil for never
+	Name     string
+	Role     ledger.Role
+	Agents   []string // agents that the key may record for; empty for any
+	Owner    string
+	SignInAs string // in its normal form; "" for nobody
+	// SlackMember is who decides with the key in Slack; "" for nobody.
+	SlackMember string
+	ExpiresAt   *ledger.Time // nil for never
 }
 
 // Bounds of an API key's attributes.
@@ -113,10 +115,13 @@ func ParseKeyRequest(v canon.Value) (*KeyRequest, error) {
 	request := &KeyRequest{
 		Name: f.Name("name", maxKeyName), Role: ledger.Role(f.OneOf("role", string(ledger.RoleAgent), string(ledger.RoleMember), string(ledger.RoleAdmin))),
 		Agents: ledger.ReadAgentNames(f, "agents", maxKeyAgents), Owner: f.Name("owner", maxKeyName), ExpiresAt: ledger.ReadTime(f, "expires_at"),
-		SignInAs: readSignInAs(f),
+		SignInAs: readSignInAs(f), SlackMember: readSlackMember(f),
 	}
 	if request.SignInAs != "" && request.Role == ledger.RoleAgent {
 		f.Fault("sign_in_as", agentsDoNotSignIn)
+	}
+	if request.SlackMember != "" && request.Role == ledger.RoleAgent {
+		f.Fault("slack_member", agentsDoNotDecide)
 	}
 	if !f.Has("role") {
 		f.Fault("role", "is required: agent, member or admin")
@@ -161,9 +166,9 @@ func (s *accountService) issueKey(ctx context.Context, caller *Caller, org ledge
 }
 
 // namesFree fails if another active key has the requested name, or if the same identity signs in
-// as it. Lists of approvers contain names, so only agents, which decide nothing, may share one.
+// as it, or the same Slack member decides with it. Lists of approvers contain names, so only agents, which decide nothing, may share one.
 func (s *accountService) namesFree(ctx context.Context, org ledger.OrgID, request *KeyRequest, own ledger.KeyID) error {
-	if request.Name == "" && request.SignInAs == "" {
+	if request.Name == "" && request.SignInAs == "" && request.SlackMember == "" {
 		return nil
 	}
 	keys, err := s.store.AllKeys(ctx, org)
@@ -178,6 +183,10 @@ func (s *accountService) namesFree(ctx context.Context, org ledger.OrgID, reques
 		if request.SignInAs != "" && key.SignInAs == request.SignInAs {
 			return fault.Errorf(fault.CodeNameTaken,
 				"%s is for %s already: choose another identity, or change or revoke that key first", named(key), key.SignInAs)
+		}
+		if request.SlackMember != "" && key.SlackMember == request.SlackMember {
+			return fault.Errorf(fault.CodeNameTaken,
+				"%s is for the Slack member %s already: enter another member, or change or revoke that key first", named(key), key.SlackMember)
 		}
 		if request.Name != "" && key.Name == request.Name && decides {
 			return fault.Errorf(fault.CodeNameTaken,
@@ -236,6 +245,9 @@ func keyAuditEntry(action string, key *ledger.KeyRecord, from, to string) *audit
 		if key.SignInAs != "" {
 			w.String("sign_in_as", key.SignInAs)
 		}
+		if key.SlackMember != "" {
+			w.String("slack_member", key.SlackMember)
+		}
 		if from != to {
 			writeChange(w, "status", from, to)
 		}
@@ -250,7 +262,8 @@ func (s *accountService) newKey(org ledger.OrgID, request *KeyRequest) (*NewKey,
 	record := &ledger.KeyRecord{
 		ID:  ledger.KeyID{UUID: s.timedID(s.now())},
 		Org: org, Name: request.Name, Role: request.Role, Hash: parsed.Hash(), Hint: parsed.Hint(), CreatedAt: s.now(),
-		Agents: request.Agents, Owner: request.Owner, SignInAs: request.SignInAs, ExpiresAt: request.ExpiresAt,
+		Agents: request.Agents, Owner: request.Owner, SignInAs: request.SignInAs, SlackMember: request.SlackMember,
+		ExpiresAt: request.ExpiresAt,
 	}
 	return &NewKey{Record: record, Text: text}, nil
 }

@@ -36,20 +36,41 @@ func readSignInAs(f *canon.Fields) string {
 	return normal
 }
 
-const agentsDoNotSignIn = "must be absent for the role agent: agents do not sign in"
+// readSlackMember reads who decides with a key in Slack.
+func readSlackMember(f *canon.Fields) string {
+	const member = "slack_member"
+	given := f.FilledText(member, maxSlackMember)
+	if given != "" && !ledger.IsSlackMember(given) {
+		f.Fault(member, ledger.SlackMemberForm)
+	}
+	return given
+}
 
-// KeyUpdate changes an API key.
+const (
+	maxSlackMember = 63 // the longest that has the form
+
+	agentsDoNotSignIn = "must be absent for the role agent: agents do not sign in"
+	agentsDoNotDecide = "must be absent for the role agent: agents do not decide"
+)
+
+// KeyUpdate changes an API key. A member that is nil is left as it is.
 type KeyUpdate struct {
-	Key      ledger.KeyID
-	SignInAs string // in its normal form; "" for nobody
+	Key         ledger.KeyID
+	SignInAs    *string // in its normal form; "" for nobody
+	SlackMember *string // "" for nobody
 }
 
 // ParseKeyUpdate reads the body of a request that changes an API key.
 func ParseKeyUpdate(v canon.Value) (*KeyUpdate, error) {
-	f := canon.NewFields(v)
-	update := &KeyUpdate{SignInAs: readSignInAs(f)}
-	if !f.Given("sign_in_as") {
-		f.Fault("sign_in_as", "is required: an identity, or null for nobody")
+	f, update := canon.NewFields(v), &KeyUpdate{}
+	if f.Given("sign_in_as") {
+		update.SignInAs = new(readSignInAs(f))
+	}
+	if f.Given("slack_member") {
+		update.SlackMember = new(readSlackMember(f))
+	}
+	if update.SignInAs == nil && update.SlackMember == nil {
+		f.Fault("sign_in_as", "is required if slack_member is absent: an identity, or null for nobody")
 	}
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -57,8 +78,8 @@ func ParseKeyUpdate(v canon.Value) (*KeyUpdate, error) {
 	return update, nil
 }
 
-// UpdateAPIKey changes who signs in as a key of the caller's organization. Sessions that are open
-// stay open: they end with the key. It is idempotent.
+// UpdateAPIKey changes who signs in as a key of the caller's organization, or who decides with it in
+// Slack. Sessions that are open stay open: they end with the key. It is idempotent.
 func (s *accountService) UpdateAPIKey(ctx context.Context, caller *Caller, update *KeyUpdate) (*ledger.KeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -66,11 +87,17 @@ func (s *accountService) UpdateAPIKey(ctx context.Context, caller *Caller, updat
 	return s.updateKey(ctx, caller, caller.Org, update)
 }
 
-// updateKey changes a key on behalf of the caller, or of the operator if caller is nil. If an
-// identity is given to two keys concurrently, both may be stored before either request sees the
-// other. Then each takes its change back.
+// updateKey changes a key on behalf of the caller, or of the operator if caller is nil. If a person
+// is given to two keys concurrently, both may be stored before either request sees the other. Then
+// each takes its change back.
 func (s *accountService) updateKey(ctx context.Context, caller *Caller, org ledger.OrgID, update *KeyUpdate) (*ledger.KeyRecord, error) {
-	wanted := &KeyRequest{SignInAs: update.SignInAs}
+	wanted := &KeyRequest{}
+	if update.SignInAs != nil {
+		wanted.SignInAs = *update.SignInAs
+	}
+	if update.SlackMember != nil {
+		wanted.SlackMember = *update.SlackMember
+	}
 	if err := s.namesFree(ctx, org, wanted, update.Key); err != nil {
 		return nil, err
 	}
@@ -78,17 +105,22 @@ func (s *accountService) updateKey(ctx context.Context, caller *Caller, org ledg
 	if err := s.committer.commit(ctx, op); err != nil {
 		return nil, err
 	}
-	if taken := s.namesFree(ctx, org, wanted, update.Key); taken != nil && *before != update.SignInAs {
-		undo, _, _ := s.keyUpdate(caller, org, &KeyUpdate{Key: update.Key, SignInAs: *before})
+	if taken := s.namesFree(ctx, org, wanted, update.Key); taken != nil && before.people() != updated.people() {
+		undo, _, _ := s.keyUpdate(caller, org, &KeyUpdate{Key: update.Key, SignInAs: &before.SignInAs, SlackMember: &before.SlackMember})
 		return nil, errors.Join(taken, s.committer.commit(ctx, undo))
 	}
-	return updated, nil
+	return updated.KeyRecord, nil
 }
 
-// keyUpdate returns the act that changes a key. The record and the identity before are set when it is
+// keyOfPeople is a key with whom it names.
+type keyOfPeople struct{ *ledger.KeyRecord }
+
+func (k keyOfPeople) people() [2]string { return [2]string{k.SignInAs, k.SlackMember} }
+
+// keyUpdate returns the act that changes a key. The records after and before it are set when it is
 // committed.
-func (s *accountService) keyUpdate(caller *Caller, org ledger.OrgID, update *KeyUpdate) (op *act, updated *ledger.KeyRecord, before *string) {
-	updated, before = new(ledger.KeyRecord), new(string)
+func (s *accountService) keyUpdate(caller *Caller, org ledger.OrgID, update *KeyUpdate) (op *act, updated, before keyOfPeople) {
+	updated, before = keyOfPeople{new(ledger.KeyRecord)}, keyOfPeople{new(ledger.KeyRecord)}
 	op = &act{caller: caller, actor: ledger.ActorOperator, org: org}
 	op.needs = func(needs *store.Needs) { needs.Keys = append(needs.Keys, update.Key) }
 	op.change = func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
@@ -96,24 +128,41 @@ func (s *accountService) keyUpdate(caller *Caller, org ledger.OrgID, update *Key
 		if err != nil {
 			return nil, err
 		}
-		*updated, *before = *key, key.SignInAs
+		changed := *key
+		if update.SignInAs != nil {
+			changed.SignInAs = *update.SignInAs
+		}
+		if update.SlackMember != nil {
+			changed.SlackMember = *update.SlackMember
+		}
+		*updated.KeyRecord, *before.KeyRecord = changed, *key
 		switch status := key.Status(b.now); {
-		case key.SignInAs == update.SignInAs:
+		case updated.people() == before.people():
 			return nil, nil
 		case status != ledger.APIKeyActive:
-			return nil, fault.Errorf(fault.CodeAPIKeyEnded, "the key is %s, and nobody can sign in as it: make a new key", status)
-		case !key.Role.Includes(ledger.RoleMember):
+			return nil, fault.Errorf(fault.CodeAPIKeyEnded, "the key is %s, and nobody can sign in as it or decide with it: make a new key", status)
+		case !key.Role.Includes(ledger.RoleMember) && changed.SignInAs != key.SignInAs:
 			return nil, fault.Invalid(fault.FieldError{Pointer: "/sign_in_as", Detail: agentsDoNotSignIn})
+		case !key.Role.Includes(ledger.RoleMember):
+			return nil, fault.Invalid(fault.FieldError{Pointer: "/slack_member", Detail: agentsDoNotDecide})
 		}
-		updated.SignInAs = update.SignInAs
-		b.putKey(updated)
-		return &auditEntry{action: ledger.ActKeyUpdate, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
-			w.StringOrNull("name", key.Name)
-			w.String("role", string(key.Role))
-			writeChange(w, "sign_in_as", *before, update.SignInAs)
-		})}, nil
+		b.putKey(&changed)
+		return keyUpdateAuditEntry(key, &changed), nil
 	}
 	return op, updated, before
+}
+
+func keyUpdateAuditEntry(before, after *ledger.KeyRecord) *auditEntry {
+	return &auditEntry{action: ledger.ActKeyUpdate, target: after.ID.String(), detail: details(func(w *canon.ObjectWriter) {
+		w.StringOrNull("name", after.Name)
+		w.String("role", string(after.Role))
+		if before.SignInAs != after.SignInAs {
+			writeChange(w, "sign_in_as", before.SignInAs, after.SignInAs)
+		}
+		if before.SlackMember != after.SlackMember {
+			writeChange(w, "slack_member", before.SlackMember, after.SlackMember)
+		}
+	})}
 }
 
 // IdentityKey is a key as which an identity can sign in.

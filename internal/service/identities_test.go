@@ -17,6 +17,8 @@ import (
 
 const alice = "alice@example.com"
 
+const slackMember = "T1/U1"
+
 func identity(signInAs string) *service.Identity {
 	return &service.Identity{Issuer: "https://id.example.com", Subject: "subject-1", SignInAs: signInAs}
 }
@@ -24,7 +26,7 @@ func identity(signInAs string) *service.Identity {
 // update changes who signs in as a key.
 func (g *governed) update(key ledger.KeyID, signInAs string) error {
 	g.t.Helper()
-	_, err := g.UpdateAPIKey(g.t.Context(), g.who.admin, &service.KeyUpdate{Key: key, SignInAs: signInAs})
+	_, err := g.UpdateAPIKey(g.t.Context(), g.who.admin, &service.KeyUpdate{Key: key, SignInAs: &signInAs})
 	return err
 }
 
@@ -132,8 +134,8 @@ func TestExpiredKeysKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// Of the active keys of an organization, one at most names an identity, and none of an agent does.
-// What is refused changes nothing.
+// Of the active keys of an organization, one at most names an identity and one at most a Slack
+// member, and none of an agent does. What is refused changes nothing.
 func TestIdentitiesAreUnique(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -144,9 +146,17 @@ func TestIdentitiesAreUnique(t *testing.T) {
 		second, _ := g.newKey(&service.KeyRequest{Name: "second", Role: ledger.RoleAdmin})
 		checkCode(t, "a second key, later", g.update(second.Record.ID, alice), fault.CodeNameTaken)
 		checkCode(t, "an agent's key", g.update(g.who.agent.Key, alice+"x"), fault.CodeInvalid)
-		_, err = g.UpdateAPIKey(ctx, g.who.member, &service.KeyUpdate{Key: second.Record.ID, SignInAs: "bob"})
+		_, err = g.UpdateAPIKey(ctx, g.who.member, &service.KeyUpdate{Key: second.Record.ID, SignInAs: new("bob")})
 		checkCode(t, "a change by a member", err, fault.CodeForbidden)
+		g.newKey(&service.KeyRequest{Name: "third", Role: ledger.RoleMember, SlackMember: slackMember})
+		_, err = g.CreateAPIKey(ctx, admin, &service.KeyRequest{Name: "fourth", Role: ledger.RoleMember, SlackMember: slackMember})
+		checkCode(t, "a second key of a Slack member", err, fault.CodeNameTaken)
+		_, err = g.UpdateAPIKey(ctx, admin, &service.KeyUpdate{Key: second.Record.ID, SignInAs: new("carol"), SlackMember: new(slackMember)})
+		checkCode(t, "a second key of a Slack member, later", err, fault.CodeNameTaken)
+		_, err = g.UpdateAPIKey(ctx, admin, &service.KeyUpdate{Key: g.who.agent.Key, SlackMember: new("T1/U2")})
+		checkCode(t, "an agent's key with a Slack member", err, fault.CodeInvalid)
 		other := g.within(t, "rival")
+		other.newKey(&service.KeyRequest{Name: "third", Role: ledger.RoleMember, SlackMember: slackMember})
 		checkCode(t, "a change by another organization", other.update(second.Record.ID, "bob"), fault.CodeNotFound)
 		entries := len(g.acts())
 		done(t, g.update(first.Record.ID, alice))
@@ -157,6 +167,9 @@ func TestIdentitiesAreUnique(t *testing.T) {
 		done(t, g.update(second.Record.ID, alice))
 		if names := g.names(t.Context(), alice); names != "acme/second" {
 			t.Errorf("alice can choose among %q", names)
+		}
+		if names := g.names(t.Context(), "carol"); names != "" {
+			t.Errorf("half of a refused change was made: carol can choose among %q", names)
 		}
 	})
 }
@@ -176,7 +189,7 @@ func TestIdentitiesAreUniqueAtOnce(t *testing.T) {
 		var together sync.WaitGroup
 		for i, replica := range replicas {
 			together.Go(func() {
-				_, errs[i] = replica.UpdateAPIKey(t.Context(), g.who.admin, &service.KeyUpdate{Key: keys[i].Record.ID, SignInAs: alice})
+				_, errs[i] = replica.UpdateAPIKey(t.Context(), g.who.admin, &service.KeyUpdate{Key: keys[i].Record.ID, SignInAs: new(alice), SlackMember: new(slackMember)})
 			})
 		}
 		together.Wait()

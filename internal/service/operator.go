@@ -298,7 +298,7 @@ func (o *Operator) RotateKey(ctx context.Context, slug string, rotation *Rotatio
 	return o.service.rotateKey(ctx, nil, org.ID, rotation)
 }
 
-// UpdateKey changes who signs in as an API key.
+// UpdateKey changes who signs in as an API key, or who decides with it in Slack.
 func (o *Operator) UpdateKey(ctx context.Context, slug string, update *KeyUpdate) (*ledger.KeyRecord, error) {
 	org, err := o.Organization(ctx, slug)
 	if err != nil {

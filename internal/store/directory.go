@@ -28,6 +28,9 @@ type Directory interface {
 	// KeysBySignInAs lists the keys of all organizations with this identity for single sign-on that
 	// are neither revoked nor expired, by id. An empty identity finds none.
 	KeysBySignInAs(ctx context.Context, identity string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error)
+	// KeysBySlackMember lists the keys of an organization with this Slack member that are neither
+	// revoked nor expired, by id. An empty member finds none.
+	KeysBySlackMember(ctx context.Context, org ledger.OrgID, member string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error)
 	// Keys lists an organization's keys with an id greater than after, by id. If after is zero,
 	// also one whose id is zero.
 	Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error)

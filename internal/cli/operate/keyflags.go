@@ -27,6 +27,9 @@ func (c *keysCreateCommand) request(now ledger.Time) (*service.KeyRequest, error
 	if c.SignInAs != "" {
 		fields["sign_in_as"] = c.SignInAs
 	}
+	if c.SlackMember != "" {
+		fields["slack_member"] = c.SlackMember
+	}
 	body, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
@@ -51,6 +54,6 @@ func flagFault(err error) error {
 	}
 	field := own.Fields[0]
 	name, _, _ := strings.Cut(strings.TrimPrefix(field.Pointer, "/"), "/")
-	flag := map[string]string{"agents": "--agent", "expires_at": "--expires", "owner": "--owner", "sign_in_as": "--sign-in-as", "overlap_seconds": "--overlap"}[name]
+	flag := map[string]string{"agents": "--agent", "expires_at": "--expires", "owner": "--owner", "sign_in_as": "--sign-in-as", "slack_member": "--slack-member", "overlap_seconds": "--overlap"}[name]
 	return cli.Usage(fmt.Errorf("%s %s", cmp.Or(flag, name), field.Detail))
 }

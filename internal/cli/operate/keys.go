@@ -17,7 +17,7 @@ import (
 type KeysCommands struct {
 	Create        keysCreateCommand    `cmd:"" help:"Create an API key. It is printed once, alone on standard output."`
 	List          keysListCommand      `cmd:"" help:"List an organization's API keys."`
-	Update        keysUpdateCommand    `cmd:"" help:"Change who signs in as an API key by single sign-on."`
+	Update        keysUpdateCommand    `cmd:"" help:"Change who an API key is for: who signs in as it by single sign-on, and who decides with it in Slack."`
 	Rotate        keysRotateCommand    `cmd:"" help:"Replace an API key's secret. It is printed once, alone on standard output; the id stays the same."`
 	Revoke        keysRevokeCommand    `cmd:"" help:"Revoke an API key; it fails at its next request."`
 	SignIn        keysSignInCommand    `cmd:"" help:"Create a one-time link that signs a browser in as an API key."`
@@ -39,6 +39,7 @@ type KeyLine struct {
 	Agents            []string `json:"agents"`
 	Owner             *string  `json:"owner"`
 	SignInAs          *string  `json:"sign_in_as"`
+	SlackMember       *string  `json:"slack_member"`
 	CreatedAt         string   `json:"created_at"`
 	ExpiresAt         *string  `json:"expires_at"`
 	LastUsedAt        *string  `json:"last_used_at"`
@@ -59,6 +60,9 @@ func keyLineOf(key *ledger.KeyRecord, now ledger.Time) KeyLine {
 	if key.SignInAs != "" {
 		line.SignInAs = &key.SignInAs
 	}
+	if key.SlackMember != "" {
+		line.SlackMember = &key.SlackMember
+	}
 	if key.Previous != nil {
 		line.PreviousExpiresAt = cli.TimeText(&key.Previous.ExpiresAt)
 	}
@@ -74,13 +78,14 @@ func newKeyLine(key *service.NewKey, now ledger.Time) KeyLine {
 type keysCreateCommand struct {
 	cli.Storage
 	organizationFlag
-	Role     string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
-	Name     string   `help:"Name of the key." env:"-"`
-	Agent    []string `help:"An agent that the key may record for; repeat it for several. The default is any agent." placeholder:"NAME" sep:"none" env:"-"`
-	Owner    string   `help:"Who is responsible for the key, such as an e-mail address." env:"-"`
-	SignInAs string   `help:"Identity that signs in as the key by single sign-on, such as an e-mail address." placeholder:"IDENTITY" env:"-"`
-	Expires  string   `help:"When the key expires: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. The default is never." placeholder:"WHEN" env:"-"`
-	JSON     bool     `name:"json" help:"Print JSON." env:"-"`
+	Role        string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
+	Name        string   `help:"Name of the key." env:"-"`
+	Agent       []string `help:"An agent that the key may record for; repeat it for several. The default is any agent." placeholder:"NAME" sep:"none" env:"-"`
+	Owner       string   `help:"Who is responsible for the key, such as an e-mail address." env:"-"`
+	SignInAs    string   `help:"Identity that signs in as the key by single sign-on, such as an e-mail address." placeholder:"IDENTITY" env:"-"`
+	SlackMember string   `help:"Slack member who decides approvals with the key: team id and member id." placeholder:"TEAM/USER" env:"-"`
+	Expires     string   `help:"When the key expires: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. The default is never." placeholder:"WHEN" env:"-"`
+	JSON        bool     `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Run creates the key.
@@ -136,14 +141,14 @@ func (c *keysListCommand) Run(p *cli.Process) (err error) {
 		line := keyLineOf(key, o.Service.Now())
 		lines[i] = line
 		rows[i] = []string{
-			line.ID, cmp.Or(line.Name, "-"), line.Role, line.Hint, line.Status, cmp.Or(key.Owner, "-"), cmp.Or(key.SignInAs, "-"), cmp.Or(strings.Join(key.Agents, ", "), "any"),
+			line.ID, cmp.Or(line.Name, "-"), line.Role, line.Hint, line.Status, cmp.Or(key.Owner, "-"), cmp.Or(key.SignInAs, "-"), cmp.Or(key.SlackMember, "-"), cmp.Or(strings.Join(key.Agents, ", "), "any"),
 			orDash(line.ExpiresAt), oldSecretEnds(key, o.Service.Now()), orDash(line.LastUsedAt), line.CreatedAt,
 		}
 	}
 	if c.JSON {
 		return p.PrintJSON(lines)
 	}
-	return p.PrintTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "SIGN IN AS", "AGENTS", "EXPIRES", "OLD SECRET UNTIL", "LAST USED", "CREATED"}, rows)
+	return p.PrintTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "SIGN IN AS", "SLACK MEMBER", "AGENTS", "EXPIRES", "OLD SECRET UNTIL", "LAST USED", "CREATED"}, rows)
 }
 
 // oldSecretEnds says until when the secret before the last rotation is accepted, or "-" if it is
@@ -208,22 +213,20 @@ type keysUpdateCommand struct {
 	cli.Storage
 	organizationFlag
 	keyArgument
-	SignInAs string `help:"Identity that signs in as the key by single sign-on, such as an e-mail address; an empty text for nobody." placeholder:"IDENTITY" required:"" env:"-"`
-	JSON     bool   `name:"json" help:"Print JSON." env:"-"`
+	SignInAs    *string `help:"Identity that signs in as the key by single sign-on, such as an e-mail address; an empty text for nobody." placeholder:"IDENTITY" env:"-"`
+	SlackMember *string `help:"Slack member who decides approvals with the key: team id and member id; an empty text for nobody." placeholder:"TEAM/USER" env:"-"`
+	JSON        bool    `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run changes who signs in. It is idempotent.
+// Run changes who the key is for. It is idempotent.
 func (c *keysUpdateCommand) Run(p *cli.Process) (err error) {
 	id, err := c.parse()
 	if err != nil {
 		return err
 	}
-	update := &service.KeyUpdate{Key: id}
-	if c.SignInAs != "" {
-		var ok bool
-		if update.SignInAs, ok = ledger.NormalSignInAs(c.SignInAs); !ok {
-			return cli.Usage(fmt.Errorf("--sign-in-as must have at most %d visible ASCII characters and no space", ledger.MaxSignInAs))
-		}
+	update, err := c.update(id)
+	if err != nil {
+		return cli.Usage(err)
 	}
 	o, err := c.OpenForChanges(p)
 	if err != nil {
@@ -237,8 +240,34 @@ func (c *keysUpdateCommand) Run(p *cli.Process) (err error) {
 	if c.JSON {
 		return p.PrintJSON(keyLineOf(key, o.Service.Now()))
 	}
-	fmt.Fprintf(p.Out, "%s signs in as %s by single sign-on\n", cmp.Or(key.SignInAs, "nobody"), key.Hint)
+	if update.SignInAs != nil {
+		fmt.Fprintf(p.Out, "%s signs in as %s by single sign-on\n", cmp.Or(key.SignInAs, "nobody"), key.Hint)
+	}
+	if update.SlackMember != nil {
+		fmt.Fprintf(p.Out, "%s decides with %s in Slack\n", cmp.Or(key.SlackMember, "nobody"), key.Hint)
+	}
 	return nil
+}
+
+func (c *keysUpdateCommand) update(id ledger.KeyID) (*service.KeyUpdate, error) {
+	update := &service.KeyUpdate{Key: id, SlackMember: c.SlackMember}
+	switch {
+	case c.SignInAs == nil && c.SlackMember == nil:
+		return nil, errors.New("give --sign-in-as, --slack-member or both: nothing else about a key can be changed")
+	case c.SlackMember != nil && *c.SlackMember != "" && !ledger.IsSlackMember(*c.SlackMember):
+		return nil, errors.New("--slack-member " + ledger.SlackMemberForm)
+	case c.SignInAs == nil:
+		return update, nil
+	case *c.SignInAs == "":
+		update.SignInAs = c.SignInAs
+		return update, nil
+	}
+	normal, ok := ledger.NormalSignInAs(*c.SignInAs)
+	if !ok {
+		return nil, fmt.Errorf("--sign-in-as must have at most %d visible ASCII characters and no space", ledger.MaxSignInAs)
+	}
+	update.SignInAs = &normal
+	return update, nil
 }
 
 type keysRotateCommand struct {

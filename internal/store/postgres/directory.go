@@ -62,6 +62,12 @@ func (s *Store) KeysBySignInAs(ctx context.Context, identity string, now ledger.
 		order by id limit $3`, []any{identity, int64(now), limit}, readKey)
 }
 
+// KeysBySlackMember implements store.Directory.
+func (s *Store) KeysBySlackMember(ctx context.Context, org ledger.OrgID, member string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error) {
+	return list(ctx, s, "keys", selectKeys+`where org_id = $1 and slack_member = $2 and slack_member <> '' and revoked_at is null
+		and (expires_at is null or expires_at > $3) order by id limit $4`, []any{bytesOf(org.UUID), member, int64(now), limit}, readKey)
+}
+
 // Keys implements store.Directory.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
 	return list(ctx, s, "keys", selectKeys+`where org_id = $1 and id `+above(after.UUID)+` $2 order by id limit $3`,
@@ -71,7 +77,7 @@ func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, 
 const (
 	insertKeysSQL = `insert into api_keys (` + keyColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[],
-			$9::text[], $10::text[], $11::bigint[], $12::boolean[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::bigint[], $18::text[])`
+			$9::text[], $10::text[], $11::bigint[], $12::boolean[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::bigint[], $18::text[], $19::text[])`
 	// Rows are locked in order of id before they are written, so that two writers do not deadlock.
 	// A rotation changes a unique column, which needs the strongest lock. Recording a use does not,
 	// so it does not wait for a chain that is being opened.
@@ -79,9 +85,10 @@ const (
 	lockKeyUseSQL = `select from api_keys where id = any($1::uuid[]) order by id for no key update`
 	updateKeysSQL = `update api_keys k set hash = n.hash, hint = n.hint, previous_hash = n.previous_hash,
 			previous_expires_at = n.previous_expires_at, expiry_logged = n.expiry_logged, revoked_at = n.revoked_at, mac = n.mac, act = n.act,
-			sign_in_as = n.sign_in_as
-		from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::bytea[], $6::bigint[], $7::boolean[], $8::bigint[], $9::bytea[], $10::bigint[], $11::text[])
-			n(id, org_id, hash, hint, previous_hash, previous_expires_at, expiry_logged, revoked_at, mac, act, sign_in_as)
+			sign_in_as = n.sign_in_as, slack_member = n.slack_member
+		from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::bytea[], $6::bigint[], $7::boolean[], $8::bigint[], $9::bytea[], $10::bigint[], $11::text[],
+				$12::text[])
+			n(id, org_id, hash, hint, previous_hash, previous_expires_at, expiry_logged, revoked_at, mac, act, sign_in_as, slack_member)
 		where k.id = n.id and k.org_id = n.org_id`
 	touchKeysSQL = `update api_keys k set last_used_at = n.at from unnest($1::uuid[], $2::bigint[]) n(id, at)
 		where k.id = n.id and (k.last_used_at is null or k.last_used_at < n.at)`
@@ -98,7 +105,8 @@ func keyOrg(k *ledger.KeyRecord) uuid.UUID { return k.Org.UUID }
 
 func keyAct(k *ledger.KeyRecord) int64 { return k.Act }
 
-func keySignInAs(k *ledger.KeyRecord) string { return k.SignInAs }
+func keySignInAs(k *ledger.KeyRecord) string    { return k.SignInAs }
+func keySlackMember(k *ledger.KeyRecord) string { return k.SlackMember }
 
 func keyMAC(k *ledger.KeyRecord) []byte { return notNil(k.MAC) }
 
@@ -131,7 +139,7 @@ func sendKeys(rt *roundTrip, keys, changed []*ledger.KeyRecord) {
 			bools(keys, func(k *ledger.KeyRecord) bool { return k.ExpiryLogged }),
 			intsOrNull(keys, func(k *ledger.KeyRecord) *ledger.Time { return k.LastUsedAt }),
 			blobs(keys, previousHash), intsOrNull(keys, previousExpiry), blobs(keys, keyMAC), ints(keys, keyAct),
-			texts(keys, keySignInAs))
+			texts(keys, keySignInAs), texts(keys, keySlackMember))
 	}
 	if len(changed) > 0 {
 		rt.send(lockKeysSQL, ids(changed, keyID))
@@ -141,7 +149,7 @@ func sendKeys(rt *roundTrip, keys, changed []*ledger.KeyRecord) {
 			blobs(changed, previousHash), intsOrNull(changed, previousExpiry),
 			bools(changed, func(k *ledger.KeyRecord) bool { return k.ExpiryLogged }),
 			intsOrNull(changed, func(k *ledger.KeyRecord) *ledger.Time { return k.RevokedAt }), blobs(changed, keyMAC), ints(changed, keyAct),
-			texts(changed, keySignInAs))
+			texts(changed, keySignInAs), texts(changed, keySlackMember))
 	}
 }
 

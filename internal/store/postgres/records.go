@@ -20,7 +20,7 @@ const (
 	headColumns         = `org_id, count, last_hash, key_id, mac`
 	organizationColumns = `id, slug, name, settings, controls, created_at`
 	keyColumns          = `id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at,
-		previous_hash, previous_expires_at, mac, act, sign_in_as`
+		previous_hash, previous_expires_at, mac, act, sign_in_as, slack_member`
 	rotationColumns = `org_id, key_id, overlap, rotated_at, idempotency_key, mac`
 	approvalColumns = `id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac`
 	policyColumns   = `org_id, number, version, format, document, created_at, created_by, mac, act`
@@ -93,7 +93,7 @@ func readKey(r *row) *ledger.KeyRecord {
 	if hash != nil && expires != nil {
 		k.Previous = &ledger.PreviousSecret{Hash: *hash, ExpiresAt: *expires}
 	}
-	k.MAC, k.Act, k.SignInAs = r.bytes(), r.int(), r.text()
+	k.MAC, k.Act, k.SignInAs, k.SlackMember = r.bytes(), r.int(), r.text(), r.text()
 	if err != nil || (hash == nil) != (expires == nil) {
 		// The service did not write this row. It must not keep the others from being read. Without
 		// an authenticator it is refused later.

@@ -61,6 +61,13 @@ func (s *Store) KeysBySignInAs(ctx context.Context, identity string, now ledger.
 	return readAll(ctx, s, query, []any{identity, int64(now), int64(limit)}, scanKey)
 }
 
+// KeysBySlackMember implements store.Directory.
+func (s *Store) KeysBySlackMember(ctx context.Context, org ledger.OrgID, member string, now ledger.Time, limit int) ([]*ledger.KeyRecord, error) {
+	query := "SELECT " + keyColumns + " FROM api_keys WHERE org_id = ? AND slack_member = ? AND slack_member <> '' AND revoked_at IS NULL " +
+		"AND (expires_at IS NULL OR expires_at > ?) ORDER BY id LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], member, int64(now), int64(limit)}, scanKey)
+}
+
 // Keys implements store.Directory.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
 	query := "SELECT " + keyColumns + " FROM api_keys WHERE org_id = ? AND id " + above(after.UUID) + " ? ORDER BY id LIMIT ?"
@@ -87,19 +94,20 @@ func (s *Store) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time
 
 func (tx *transaction) insertKey(key *ledger.KeyRecord) error {
 	previous, previousExpires := previousOf(key)
-	return tx.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		key.ID.UUID[:], key.Org.UUID[:], key.Name, string(key.Role), key.Hash[:], key.Hint, int64(key.CreatedAt), momentOrNull(key.RevokedAt),
 		string(ledger.EncodeAgents(key.Agents)), key.Owner, momentOrNull(key.ExpiresAt), flag(key.ExpiryLogged), momentOrNull(key.LastUsedAt),
-		previous, previousExpires, orEmpty(key.MAC), key.Act, key.SignInAs)
+		previous, previousExpires, orEmpty(key.MAC), key.Act, key.SignInAs, key.SlackMember)
 }
 
 // updateKey writes the fields of a key that change, except LastUsedAt.
 func (tx *transaction) updateKey(key *ledger.KeyRecord) error {
 	previous, previousExpires := previousOf(key)
-	return tx.change(`UPDATE api_keys SET hash = ?, hint = ?, previous_hash = ?, previous_expires_at = ?, expiry_logged = ?, revoked_at = ?, sign_in_as = ?, mac = ?, act = ?
+	return tx.change(`UPDATE api_keys SET hash = ?, hint = ?, previous_hash = ?, previous_expires_at = ?, expiry_logged = ?, revoked_at = ?, sign_in_as = ?,
+		slack_member = ?, mac = ?, act = ?
 		WHERE id = ? AND org_id = ?`,
-		key.Hash[:], key.Hint, previous, previousExpires, flag(key.ExpiryLogged), momentOrNull(key.RevokedAt), key.SignInAs, orEmpty(key.MAC), key.Act,
-		key.ID.UUID[:], key.Org.UUID[:])
+		key.Hash[:], key.Hint, previous, previousExpires, flag(key.ExpiryLogged), momentOrNull(key.RevokedAt), key.SignInAs,
+		key.SlackMember, orEmpty(key.MAC), key.Act, key.ID.UUID[:], key.Org.UUID[:])
 }
 
 // previousOf returns the parameters for a key's previous secret: nulls without one.

@@ -37,7 +37,7 @@ const (
 
 // keySize is roughly the size of an API key in memory, in bytes.
 func keySize(key *ledger.KeyRecord) int {
-	size := 500 + len(key.Owner) + len(key.SignInAs)
+	size := 500 + len(key.Owner) + len(key.SignInAs) + len(key.SlackMember)
 	for _, name := range key.Agents {
 		size += len(name) + 16
 	}

@@ -128,7 +128,7 @@ func (s *Store) scanKnownOrg(rows row) (*ledger.Organization, error) {
 }
 
 const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at, " +
-	"previous_hash, previous_expires_at, mac, act, sign_in_as"
+	"previous_hash, previous_expires_at, mac, act, sign_in_as, slack_member"
 
 func scanKey(rows row) (*ledger.KeyRecord, error) {
 	var revoked, expires, used, previousExpires *int64
@@ -137,7 +137,8 @@ func scanKey(rows row) (*ledger.KeyRecord, error) {
 	var previous []byte
 	var key ledger.KeyRecord
 	err := rows.Scan(&key.ID.UUID, &key.Org.UUID, &key.Name, (*string)(&key.Role), &key.Hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked,
-		&agents, &key.Owner, &expires, &logged, &used, &previous, &previousExpires, &key.MAC, &key.Act, &key.SignInAs)
+		&agents, &key.Owner, &expires, &logged, &used, &previous, &previousExpires, &key.MAC, &key.Act, &key.SignInAs,
+		&key.SlackMember)
 	if err != nil {
 		return nil, err
 	}

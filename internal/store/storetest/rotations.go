@@ -14,6 +14,7 @@ import (
 var rotationCases = []testCase{
 	{name: "a key is stored with its agents, owner, expiry and previous secret", run: keepsKeyMembers},
 	{name: "keys are found by who signs in as them", run: findsBySignInAs},
+	{name: "keys are found by their Slack member", run: findsBySlackMember},
 	{name: "a rotated key is found by both secrets", run: findsBothSecrets},
 	{name: "a second rotation ends the oldest secret", run: secondRotation},
 	{name: "a change of one key leaves the others alone", run: changesOneKey},
@@ -34,7 +35,7 @@ func (w *world) boundKey(org ledger.OrgID) *ledger.KeyRecord {
 	key := w.newKey(org)
 	expires, used := w.now()+1000, w.now()
 	key.Agents, key.Owner = []string{"zürich", "a\"b", "in\u200btern"}, "Ünal <unal@example.com>"
-	key.SignInAs = "someone@example.com"
+	key.SignInAs, key.SlackMember = "someone@example.com", "T1/U1"
 	key.ExpiresAt, key.LastUsedAt, key.ExpiryLogged = &expires, &used, true
 	key.Previous = &ledger.PreviousSecret{Hash: w.secret(), ExpiresAt: w.now()}
 	return key
@@ -80,7 +81,8 @@ func keepsKeyMembers(t *testing.T, w *world) {
 	assertEqual(t, "list", must[[]*ledger.KeyRecord](t)(w.Keys(t.Context(), m.org.ID, m.key.ID, 10)), []*ledger.KeyRecord{key})
 	w.look(t, &store.Needs{Keys: []ledger.KeyID{key.ID}}, func(loaded *store.Loaded) { assertEqual(t, "loaded", loaded.Keys[key.ID], key) })
 	plain := must[*ledger.KeyRecord](t)(w.Key(t.Context(), m.key.ID))
-	if plain.Agents != nil || plain.Owner != "" || plain.ExpiresAt != nil || plain.LastUsedAt != nil || plain.Previous != nil || plain.ExpiryLogged || plain.SignInAs != "" {
+	if plain.Agents != nil || plain.Owner != "" || plain.ExpiresAt != nil || plain.LastUsedAt != nil || plain.Previous != nil || plain.ExpiryLogged ||
+		plain.SignInAs != "" || plain.SlackMember != "" {
 		t.Errorf("a key without any of it came back as %+v", plain)
 	}
 }
@@ -116,6 +118,39 @@ func findsBySignInAs(t *testing.T, w *world) {
 		t.Errorf("a changed key is found by what it was")
 	}
 	assertEqual(t, "the changed key", must[*ledger.KeyRecord](t)(w.Key(t.Context(), first.ID)), &changed)
+}
+
+func findsBySlackMember(t *testing.T, w *world) {
+	m, other := w.join(t), w.join(t)
+	at := w.now()
+	first, second, elsewhere, lower, ended := w.newKey(m.org.ID), w.newKey(m.org.ID), w.newKey(other.org.ID), w.newKey(m.org.ID), w.newKey(m.org.ID)
+	for _, key := range []*ledger.KeyRecord{first, second, elsewhere, lower, ended} {
+		key.SlackMember = "T1/U1"
+	}
+	lower.SlackMember, ended.ExpiresAt = "t1/u1", &at
+	for _, key := range []*ledger.KeyRecord{first, second, elsewhere, lower, ended} {
+		w.mustAddKey(t, key)
+	}
+	find := func(member string, limit int) []*ledger.KeyRecord {
+		t.Helper()
+		return must[[]*ledger.KeyRecord](t)(w.open(t).KeysBySlackMember(t.Context(), m.org.ID, member, at, limit))
+	}
+	assertEqual(t, "of one organization, by id", find("T1/U1", 9), []*ledger.KeyRecord{first, second})
+	assertEqual(t, "the first", find("T1/U1", 1), []*ledger.KeyRecord{first})
+	for _, member := range []string{"", "%", "T1/U", "T1/U1 ", "T1/U2"} {
+		if found := find(member, 9); len(found) > 0 {
+			t.Errorf("%q finds %d keys", member, len(found))
+		}
+	}
+	must[*ledger.KeyRecord](t)(w.revoke(t.Context(), w, second, w.now()))
+	assertEqual(t, "without the revoked one", find("T1/U1", 9), []*ledger.KeyRecord{first})
+	changed := *first
+	changed.SlackMember = "T1/U2"
+	done(t, attempt(t.Context(), w, &store.Changes{Keys: []*ledger.KeyRecord{&changed}}))
+	if found := find("T1/U1", 9); len(found) > 0 {
+		t.Errorf("a changed key is found by what it was")
+	}
+	assertEqual(t, "by the new member", find("T1/U2", 9), []*ledger.KeyRecord{&changed})
 }
 
 func findsBothSecrets(t *testing.T, w *world) {
