@@ -24,6 +24,7 @@ type settingsForm struct {
 	MaxEvents, MaxSeconds, MaxTokens string
 	FailModes                        string // "category: mode", one per line
 	Export                           string // who may export evidence
+	SlackChannel                     string
 	Listed, TwoPerson                bool
 	Budgets                          []budgetForm
 
@@ -86,7 +87,7 @@ func settingsOf(org *ledger.Organization) (*settingsForm, error) {
 		MaxEvents:  strconv.FormatInt(s.AutoPause.MaxEvents, 10),
 		MaxSeconds: strconv.FormatInt(s.AutoPause.MaxDurationSeconds, 10),
 		MaxTokens:  strconv.FormatInt(s.AutoPause.MaxTokens, 10),
-		Export:     string(s.Exports()), FailModes: strings.Join(modes, "\n"), Seen: seen, Budgets: budgetForms(s.Budgets),
+		Export:     string(s.Exports()), SlackChannel: s.SlackChannel, FailModes: strings.Join(modes, "\n"), Seen: seen, Budgets: budgetForms(s.Budgets),
 	}, nil
 }
 
@@ -151,7 +152,7 @@ func typedSettings(sent form) *settingsForm {
 		Timeout: sent.text("timeout"), TwoPerson: sent.text("two_person") != "",
 		Abandon: sent.text("abandon"), FastPath: sent.text("fast_path"),
 		MaxEvents: sent.text("max_events"), MaxSeconds: sent.text("max_seconds"), MaxTokens: sent.text("max_tokens"),
-		Export: sent.text("evidence_export"), FailModes: sent.text("fail_modes"), Seen: sent.text("seen"), Budgets: withEmptyRow(sentBudgets(sent)),
+		Export: sent.text("evidence_export"), SlackChannel: sent.text("slack_channel"), FailModes: sent.text("fail_modes"), Seen: sent.text("seen"), Budgets: withEmptyRow(sentBudgets(sent)),
 	}
 }
 
@@ -163,6 +164,7 @@ func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 		"financial_approval_threshold_usd": number(sent.text("single")), "cumulative_financial_threshold_usd": number(sent.text("cumulative")),
 		"external_domains_allowlist": nil, "high_risk_agents": sent.lines("high_risk"), "fallback_approvers": sent.lines("fallback"),
 		"approval_timeout_hours": number(sent.text("timeout")), "two_person_approval": sent.text("two_person") != "",
+		"slack_channel": optional(sent.text("slack_channel")),
 		"auto_pause": map[string]any{
 			"max_events": number(sent.text("max_events")), "max_duration_seconds": number(sent.text("max_seconds")), "max_tokens": number(sent.text("max_tokens")),
 		},

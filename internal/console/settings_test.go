@@ -65,7 +65,7 @@ func TestSettingsAreChanged(t *testing.T) {
 		"single": "250.50", "cumulative": "1000", "listed": "yes", "allowlist": "example.com\r\n\r\n  example.org ", "high_risk": "treasurer",
 		"timeout": "0.5", "fallback": "lead@example.com", "two_person": "yes", "evaluation_mode": "shadow",
 		"max_events": "7", "max_seconds": "60", "max_tokens": "1000", "fail_modes": "financial: deny\r\ndefault: deny",
-		"abandon": "48.5", "fast_path": "get\r\n list ", "evidence_export": "admins",
+		"abandon": "48.5", "fast_path": "get\r\n list ", "evidence_export": "admins", "slack_channel": "C0123456789",
 	} {
 		form.Set(name, value)
 	}
@@ -75,7 +75,7 @@ func TestSettingsAreChanged(t *testing.T) {
 		EvaluationMode: ledger.Shadow, FinancialThreshold: ledger.MoneyOf(250.5), CumulativeThreshold: ledger.MoneyOf(1000),
 		ExternalDomainsAllowlist: []string{"example.com", "example.org"}, HighRiskAgents: []string{"treasurer"}, ApprovalTimeoutHours: 0.5,
 		FallbackApprovers: []string{"lead@example.com"}, TwoPersonApproval: true, FailModes: map[string]string{"financial": "deny", "default": "deny"},
-		FastPathActions: []string{"get", "list"}, AbandonAfterHours: 48.5, EvidenceExport: ledger.ExportAdmins,
+		FastPathActions: []string{"get", "list"}, AbandonAfterHours: 48.5, EvidenceExport: ledger.ExportAdmins, SlackChannel: "C0123456789",
 		AutoPause: ledger.AutoPause{MaxEvents: 7, MaxDurationSeconds: 60, MaxTokens: 1000},
 	}
 	if diff := cmp.Diff(want, w.settingsOf(t, w.acme), money); diff != "" {
@@ -89,6 +89,7 @@ func TestSettingsAreChanged(t *testing.T) {
 		"allowlist": {"not a domain", "must be a domain"}, "fallback": {"nobody", "must be an e-mail address"}, "max_events": {"1.5", "Auto pause max events must"},
 		"fail_modes": {"financial", "a colon"}, "evaluation_mode": {"loose", "Evaluation mode must"}, "name": {"", "Name is required"},
 		"abandon": {"0", "Abandon after hours must"}, "fast_path": {"get\r\ndelete", "must be one of get, list"},
+		"slack_channel": {"#general", "must be the id of a Slack channel"},
 	} {
 		bad := filled(t, admin)
 		bad.Set(name, c.value)

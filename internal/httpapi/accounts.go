@@ -33,14 +33,19 @@ func (x *exchange) organization(org *ledger.Organization) error {
 	settings.FastPathActions, settings.AbandonAfterHours = settings.SafeActions(), settings.AbandonHours()
 	settings.EvidenceExport = settings.Exports()
 	settings.Budgets = append([]ledger.Budget{}, settings.Budgets...) // encode none as [], not null
+	var channel *string
+	if settings.SlackChannel != "" {
+		channel = &settings.SlackChannel
+	}
 	body, err := encode(struct {
 		Slug      string `json:"slug"`
 		Name      string `json:"name"`
 		CreatedAt string `json:"created_at"`
 		ledger.Settings
+		SlackChannel  *string         `json:"slack_channel"` // null for none
 		PolicyVersion string          `json:"policy_version"`
 		KillSwitch    json.RawMessage `json:"kill_switch"`
-	}{org.Slug, org.Name, org.CreatedAt.String(), settings, org.PolicyVersion(), appendKillSwitch(nil, &org.Controls.KillSwitch)})
+	}{org.Slug, org.Name, org.CreatedAt.String(), settings, channel, org.PolicyVersion(), appendKillSwitch(nil, &org.Controls.KillSwitch)})
 	if err != nil {
 		return err
 	}

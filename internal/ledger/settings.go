@@ -36,6 +36,8 @@ type Settings struct {
 	Budgets           []Budget          `json:"budgets,omitzero"`
 	// EvidenceExport says who may export evidence; "" means ExportOff.
 	EvidenceExport Export `json:"evidence_export,omitzero"`
+	// SlackChannel is the id of the Slack channel in which approvals are requested; "" for none.
+	SlackChannel string `json:"slack_channel,omitzero"`
 }
 
 // Export says who may export evidence from the service.
@@ -161,6 +163,9 @@ func (o Organization) Patch(v canon.Value) (Organization, error) {
 	replace(f, "evidence_export", &s.EvidenceExport, func(name string) Export {
 		return Export(f.OneOf(name, string(ExportOff), string(ExportAdmins)))
 	})
+	if f.Given("slack_channel") {
+		s.SlackChannel = parseSlackChannel(f, "slack_channel")
+	}
 	replace(f, "budgets", &s.Budgets, func(name string) []Budget { return parseBudgets(f, name) })
 	if err := f.Err(); err != nil {
 		return Organization{}, err
@@ -193,6 +198,21 @@ func patchAutoPause(f *canon.Fields, limits AutoPause) AutoPause {
 	replace(f, "max_duration_seconds", &limits.MaxDurationSeconds, func(n string) int64 { return f.Int(n, 1, maxSeconds) })
 	replace(f, "max_tokens", &limits.MaxTokens, func(n string) int64 { return f.Int(n, 1, math.MaxInt32*1000) })
 	return limits
+}
+
+// maxSlackID is the maximum length of an id of Slack. Its ids are shorter, and may grow.
+const maxSlackID = 31
+
+var slackChannelPattern = regexp.MustCompile(`^[CG][A-Z0-9]{1,30}$`)
+
+// parseSlackChannel reads the id of a channel; null for none. A name would do for Slack, too, but
+// somebody else may get it.
+func parseSlackChannel(f *canon.Fields, name string) string {
+	channel := f.FilledText(name, maxSlackID)
+	if channel != "" && !slackChannelPattern.MatchString(channel) {
+		f.Fault(name, "must be the id of a Slack channel, such as C0123456789, or null; the channel's details show its id")
+	}
+	return channel
 }
 
 func parseSafeActions(f *canon.Fields, name string) []string {

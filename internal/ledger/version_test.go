@@ -47,6 +47,7 @@ var settingValues = map[string][]func(*Settings){
 		},
 	},
 	"EvidenceExport":    {func(s *Settings) { s.EvidenceExport = ExportAdmins }},
+	"SlackChannel":      {func(s *Settings) { s.SlackChannel = "C0123456789" }},
 	"AbandonAfterHours": {func(s *Settings) { s.AbandonAfterHours = 5 }},
 	"FailModes":         {func(s *Settings) { s.FailModes = map[string]string{"default": "allow"} }},
 	"AutoPause": {
