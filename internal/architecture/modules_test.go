@@ -17,7 +17,7 @@ const testOnlyMark = "// Only tests import these."
 
 // testPackages exist for tests, although their files are not named _test.go. They may
 // import the modules of the marked block, and only tests and each other may import them.
-var testPackages = []string{"anchor/anchortest", "browsertest", "nightly", "servicetest", "store/storetest", "testdb"}
+var testPackages = []string{"anchor/anchortest", "browsertest", "nightly", "notify/slacktest", "servicetest", "store/storetest", "testdb"}
 
 // The marked block of go.mod contains exactly the modules that only tests import. No
 // other code imports one of them, or a package that exists for tests.

@@ -80,6 +80,9 @@ var packages = map[string]rule{
 		may:    []string{"canon", "ledger"},
 		reason: "a notification is sent with what it is given",
 	},
+	"notify/slacktest": {
+		reason: "a Slack for tests shares no code with what it tests",
+	},
 	"sso": {
 		may:    []string{"ledger"},
 		reason: "single sign-on proves who somebody is, and knows neither keys nor a store",

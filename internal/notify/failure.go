@@ -17,6 +17,7 @@ type failure struct {
 	text       string
 	class      Class
 	permanent  bool
+	limited    bool // the peer only asked to wait
 	retryAfter time.Duration
 	cause      error
 }
@@ -76,6 +77,13 @@ func EndpointGone(err error) bool { return ClassOf(err) == ClassGone }
 // TimedOut reports whether the peer did not answer in time, so that the next attempt may take as
 // long.
 func TimedOut(err error) bool { return ClassOf(err) == ClassTimeout }
+
+// RateLimited reports whether the peer took too many messages already and only asked to wait. Such an
+// attempt says nothing about the next one.
+func RateLimited(err error) bool {
+	var f *failure
+	return errors.As(err, &f) && f.limited
+}
 
 // RetryAfter returns how long the receiver asked to wait, at most a day. Wait for the longer of
 // this and Backoff.
