@@ -41,6 +41,7 @@ const (
 	PurposeImported      Purpose = "imported-approval"
 	PurposeTransparency  Purpose = "transparency-log"
 	PurposeDelivery      Purpose = "webhook-delivery"
+	PurposeSlackButton   Purpose = "slack-button"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

@@ -207,7 +207,7 @@ func (o *approvalStep) write(b *batch, org *ledger.Organization, live *liveChain
 	if o.caller == nil {
 		return nil
 	}
-	return b.logAct(o.caller.actor(), org, approvalAuditEntry(o.name(approval), live.chain, before, approval))
+	return b.logAct(o.caller.actor(), org, approvalAuditEntry(o.name(approval), live.chain, before, approval, o.caller.slackMember))
 }
 
 // name is the action of a caller's step in the audit log.
@@ -319,6 +319,7 @@ func (a *liveApproval) write(b *batch) {
 	if !a.fresh && !a.changed {
 		return
 	}
+	b.queueSlack(a.approval)
 	a.record.Status = a.approval.Status
 	a.record.Body, a.record.MAC = a.approval.Encode(b.service.keys)
 	if a.fresh {

@@ -316,8 +316,9 @@ func signingKeyAuditEntry(action string, key *store.SigningKeyRecord, from strin
 	})}
 }
 
-// approvalAuditEntry describes a step of an approval, with the action and its chain.
-func approvalAuditEntry(action string, chain *ledger.Chain, before, after *ledger.Approval) *auditEntry {
+// approvalAuditEntry describes a step of an approval, with the action and its chain, and the Slack
+// member who made it; "" if it was not made in Slack.
+func approvalAuditEntry(action string, chain *ledger.Chain, before, after *ledger.Approval, slackMember string) *auditEntry {
 	return &auditEntry{action: action, target: after.ID.String(), detail: details(func(w *canon.ObjectWriter) {
 		w.String("action_name", after.ActionName)
 		w.String("action_type", after.ActionType)
@@ -327,6 +328,9 @@ func approvalAuditEntry(action string, chain *ledger.Chain, before, after *ledge
 		if by := after.DeniedBy; by != nil {
 			w.StringOrNull("policy_name", by.PolicyName)
 			w.String("policy_version", by.PolicyVersion)
+		}
+		if slackMember != "" {
+			w.String("slack_member", slackMember)
 		}
 		writeChange(w, "status", string(before.Status), string(after.Status))
 	})}

@@ -8,6 +8,7 @@ import (
 	"countersign/internal/canon"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
+	"countersign/internal/notify"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/store"
@@ -27,12 +28,19 @@ type governed struct {
 	ring  *keyring.Ring
 	clock *servicetest.Clock
 	who   *tenant
+	slack *notify.Slack // nil: the service has no Slack app
 }
 
 func govern(t testing.TB, db *testdb.Database) *governed {
 	t.Helper()
+	return governWith(t, db, nil)
+}
+
+// governWith is govern with a Slack app.
+func governWith(t testing.TB, db *testdb.Database, slack *notify.Slack) *governed {
+	t.Helper()
 	ring, _ := servicetest.NewRing(t)
-	g := &governed{t: t, db: db, store: db.Open(t), ring: ring, clock: newClock()}
+	g := &governed{t: t, db: db, store: db.Open(t), ring: ring, clock: newClock(), slack: slack}
 	g.Service = g.over(g.store)
 	g.who = newTenant(t, g.Service, "acme")
 	return g
@@ -55,7 +63,7 @@ func (g *governed) over(s store.Store) *service.Service {
 	if g.db.Kind == "postgres" {
 		committers = 2
 	}
-	return serve(g.t, service.Config{Store: s, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Committers: committers, PrivateWebhooks: true, Timestamps: believer{}})
+	return serve(g.t, service.Config{Store: s, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Committers: committers, PrivateWebhooks: true, Timestamps: believer{}, Slack: g.slack})
 }
 
 // replica returns another service on the same database: with its own connections if the database

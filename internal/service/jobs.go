@@ -38,7 +38,7 @@ func (s *Service) Jobs() *Jobs { return &Jobs{s} }
 var jobHorizons = map[string]time.Duration{
 	// A delivery has ten attempts, and a receiver may ask for a day between two of them. Up
 	// to three deliveries wait in one stream, such as those of an approval.
-	JobNotice: 30 * oneDay, JobWebhook: 30 * oneDay, JobEmail: 30 * oneDay,
+	JobNotice: 30 * oneDay, JobWebhook: 30 * oneDay, JobEmail: 30 * oneDay, JobSlack: 30 * oneDay,
 	// A lost job is queued again within the hour.
 	JobCheck: 7 * oneDay, JobAbandon: 7 * oneDay,
 }
@@ -52,7 +52,7 @@ func (s *findingService) refusedJob(ctx context.Context, job *store.Job) {
 // knownKind returns a job's kind for the log. An unknown kind may be text of an attacker.
 func knownKind(kind string) string {
 	switch kind {
-	case JobDeadline, JobKeyExpiry, JobNotice, JobWebhook, JobEmail, JobAnchor, JobCheck, JobAbandon:
+	case JobDeadline, JobKeyExpiry, JobNotice, JobWebhook, JobEmail, JobSlack, JobAnchor, JobCheck, JobAbandon:
 		return kind
 	}
 	return "unknown"

@@ -29,6 +29,9 @@ type Caller struct {
 	secret *[32]byte
 	// ends is when the secret expires if the key is not changed before; nil for never.
 	ends *ledger.Time
+	// slackMember is the Slack member who the caller is, as the key must name them; "" for callers that do
+	// not come from Slack.
+	slackMember string
 	// cached reports that the key was not read for this request. A use case
 	// that commits confirms the key in its transaction, and any other reads it again, so a
 	// revoked key fails at its next request on every replica.
@@ -38,7 +41,9 @@ type Caller struct {
 var (
 	errUnknownKey = fault.Errorf(fault.CodeUnauthenticated, "the API key is unknown or revoked: ask an admin for a new one")
 	errKeyExpired = fault.Errorf(fault.CodeKeyExpired, "the API key has expired: ask an admin for a new one")
-	errOldSecret  = fault.Errorf(fault.CodeKeyExpired, "the API key was rotated and this secret of it has expired: use the new one, or ask an admin to rotate the key again")
+	// errNotThisMember is for a member whom the key named when it was found.
+	errNotThisMember = fault.Errorf(fault.CodeUnauthenticated, "the API key is no longer for this Slack member: ask an admin")
+	errOldSecret     = fault.Errorf(fault.CodeKeyExpired, "the API key was rotated and this secret of it has expired: use the new one, or ask an admin to rotate the key again")
 )
 
 // usable refuses a key that is revoked or expired, and a secret that does not belong to the
@@ -136,6 +141,9 @@ func (s *shared) admit(key *ledger.KeyRecord, caller *Caller, now ledger.Time) e
 	// These columns of a key never change, so a row that differs belongs to another key.
 	if err == nil && (key.Org != caller.Org || key.Role != caller.Role || key.Name != caller.Name) {
 		err = errUnknownKey
+	}
+	if err == nil && caller.slackMember != "" && key.SlackMember != caller.slackMember {
+		err = errNotThisMember
 	}
 	if err != nil {
 		if caller.secret != nil { // sessions are not cached

@@ -63,6 +63,8 @@ type Config struct {
 	Deliverer Deliverer
 	// PrivateWebhooks allows webhooks to use addresses that are not public.
 	PrivateWebhooks bool
+	// Slack is the server's Slack app; optional. Without one, nothing is sent to Slack.
+	Slack *notify.Slack
 	// Mail reports whether a mail server is configured. Without one, e-mails are dropped.
 	Mail bool
 	// PublicURL is the address of the console, for links in notifications; optional.
@@ -110,6 +112,7 @@ type Service struct {
 	*searchService
 	*sharingService
 	*signingKeyService
+	*slackService
 	*transparencyService
 	*webhookService
 
@@ -224,7 +227,7 @@ func assemble(base *shared, c *Config) *Service {
 	receipts := &receiptService{shared: base, approvals: approvals, chains: chains, findings: findings}
 	transparency := &transparencyService{shared: base, findings: findings, logKeys: c.LogKeys, logMarks: c.LogMarks}
 	webhooks := &webhookService{
-		shared: base, escalationHooks: cache.New[ledger.OrgID, escalationHook](escalationHookBytes), deliverer: c.Deliverer, mail: c.Mail, privateWebhooks: c.PrivateWebhooks, tests: make(chan struct{}, maxWebhookTests),
+		shared: base, escalationHooks: cache.New[ledger.OrgID, escalationHook](escalationHookBytes), deliverer: c.Deliverer, mail: c.Mail, slack: c.Slack != nil, privateWebhooks: c.PrivateWebhooks, tests: make(chan struct{}, maxWebhookTests),
 	}
 	if webhooks.deliverer == nil {
 		webhooks.deliverer = notify.NewWebhooks(notify.Options{AllowPrivate: c.PrivateWebhooks})
@@ -244,6 +247,7 @@ func assemble(base *shared, c *Config) *Service {
 		searchService:       &searchService{shared: base, approvals: approvals, chains: chains, receipts: receipts},
 		sharingService:      &sharingService{shared: base, approvals: approvals, findings: findings, transparency: transparency, bundling: make(chan struct{}, maxBundles)},
 		signingKeyService:   &signingKeyService{shared: base, signers: cache.New[ledger.SigningKeyID, ed25519.PrivateKey](signerCacheBytes)},
+		slackService:        &slackService{shared: base, approvals: approvals, findings: findings, slack: c.Slack},
 		transparencyService: transparency,
 		webhookService:      webhooks,
 	}

@@ -19,6 +19,7 @@ type webhookService struct {
 	*shared
 	deliverer       Deliverer
 	mail            bool // the server sends e-mail
+	slack           bool // the server has a Slack app
 	privateWebhooks bool // endpoints may be at addresses that are not public
 	escalationHooks *cache.Cache[ledger.OrgID, escalationHook]
 	untrustedMails  untrustedMailCount
@@ -339,7 +340,7 @@ var (
 )
 
 // NoRecipient is an organization in which an escalation would reach nobody: no webhook receives
-// it, and no e-mail would be sent.
+// it, no e-mail would be sent, and it would appear in no Slack channel.
 type NoRecipient struct {
 	Slug      string
 	Approvers int  // fallback approvers in the settings
@@ -375,16 +376,16 @@ func (u *NoRecipient) Remedy() string {
 // counts all organizations. It reads an organization's webhooks only if they may have
 // changed since the last call.
 func (s *webhookService) EscalationsWithoutRecipient(ctx context.Context) (without []*NoRecipient, organizations int, err error) {
-	return s.noRecipient(ctx, s.mail)
+	return s.noRecipient(ctx, s.mail, s.slack)
 }
 
 // EscalationsWithoutRecipient is Service.EscalationsWithoutRecipient for a command that runs
-// beside the server: its flags say whether the server sends e-mail.
-func (o *Operator) EscalationsWithoutRecipient(ctx context.Context, mail bool) (without []*NoRecipient, organizations int, err error) {
-	return o.service.noRecipient(ctx, mail)
+// beside the server: its flags say whether the server sends e-mail and has a Slack app.
+func (o *Operator) EscalationsWithoutRecipient(ctx context.Context, mail, slack bool) (without []*NoRecipient, organizations int, err error) {
+	return o.service.noRecipient(ctx, mail, slack)
 }
 
-func (s *webhookService) noRecipient(ctx context.Context, mail bool) (without []*NoRecipient, organizations int, err error) {
+func (s *webhookService) noRecipient(ctx context.Context, mail, slack bool) (without []*NoRecipient, organizations int, err error) {
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
 		return nil, 0, visible(err)
@@ -398,7 +399,7 @@ func (s *webhookService) noRecipient(ctx context.Context, mail bool) (without []
 		hasAsked[id] = true
 	}
 	for _, org := range orgs {
-		found, err := s.noRecipientIn(ctx, org, mail)
+		found, err := s.noRecipientIn(ctx, org, mail, slack)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -420,12 +421,12 @@ func (s *webhookService) NoRecipient(ctx context.Context, caller *Caller) (*NoRe
 	if err != nil {
 		return nil, visible(err)
 	}
-	return s.noRecipientIn(ctx, org, s.mail)
+	return s.noRecipientIn(ctx, org, s.mail, s.slack)
 }
 
-func (s *webhookService) noRecipientIn(ctx context.Context, org *ledger.Organization, mail bool) (*NoRecipient, error) {
+func (s *webhookService) noRecipientIn(ctx context.Context, org *ledger.Organization, mail, slack bool) (*NoRecipient, error) {
 	approvers := len(org.Settings.FallbackApprovers)
-	if mail && approvers > 0 {
+	if mail && approvers > 0 || slack && org.Settings.SlackChannel != "" {
 		return nil, nil
 	}
 	found, err := s.hasEscalationEndpoint(ctx, org)

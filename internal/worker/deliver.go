@@ -131,3 +131,27 @@ func (w *Worker) split(job *service.Job, d *service.Delivery) []*service.Job {
 	}
 	return jobs
 }
+
+// slack brings the message about an approval up to date.
+func (w *Worker) slack(ctx context.Context, job *service.Job) error {
+	if w.Slack == nil {
+		w.noSlack.Do(func() {
+			w.Log.Warn("no Slack app is configured, so messages to Slack are dropped: name one with --slack-token-file and --slack-signing-secret-file")
+		})
+		return w.jobs.Finish(ctx, job)
+	}
+	message, err := w.jobs.Slack(ctx, job)
+	if err != nil {
+		return err
+	}
+	if message == nil {
+		return w.jobs.Finish(ctx, job)
+	}
+	ts, err := w.Slack.Send(ctx, message.Channel, message.TS, message.Approval)
+	if err != nil {
+		return undelivered(err)
+	}
+	ctx, cancel := recording(ctx) // as for a webhook
+	defer cancel()
+	return w.jobs.FinishSlack(ctx, job, message, ts)
+}

@@ -62,6 +62,8 @@ func (w *Worker) attempt(ctx context.Context, job *service.Job) (err error) {
 		return w.post(ctx, job)
 	case service.JobEmail:
 		return w.mail(ctx, job)
+	case service.JobSlack:
+		return w.slack(ctx, job)
 	case service.JobAnchor:
 		return w.anchor(ctx, job)
 	case service.JobCheck:
@@ -119,8 +121,8 @@ func hopeless(job *service.Job, err error) bool {
 		var unanchored *unanchoredError
 		return errors.As(err, &unanchored) && unanchored.final
 	}
-	// An attempt that was not made does not count as the last one.
-	return notify.Permanent(err) || job.Attempts >= notify.MaxAttempts && !errors.Is(err, errHanging)
+	// An attempt that was not made, or that says nothing, does not count as the last one.
+	return notify.Permanent(err) || job.Attempts >= notify.MaxAttempts && !errors.Is(err, errHanging) && !notify.RateLimited(err)
 }
 
 // retryDelay returns how long to wait before the next attempt.
@@ -130,6 +132,12 @@ func (w *Worker) retryDelay(job *service.Job, err error) time.Duration {
 		return innerRetry
 	case service.JobNotice, service.JobWebhook, service.JobEmail:
 		asked, _ := notify.RetryAfter(err)
+		return max(asked, notify.Backoff(job.Attempts, w.Random()))
+	case service.JobSlack:
+		asked, _ := notify.RetryAfter(err)
+		if notify.RateLimited(err) {
+			return asked + time.Duration(w.Random()*float64(asked)) // not all that wait at the same moment
+		}
 		return max(asked, notify.Backoff(job.Attempts, w.Random()))
 	case service.JobAnchor:
 		var unanchored *unanchoredError
@@ -160,7 +168,7 @@ func (w *Worker) logRetry(job *service.Job, err error) {
 	switch job.Kind {
 	case service.JobAnchor:
 		w.Log.Info("an anchor could not be made and will be retried", "attempts", job.Attempts, "reason", reason(err))
-	case service.JobWebhook, service.JobEmail:
+	case service.JobWebhook, service.JobEmail, service.JobSlack:
 		w.Log.Info("a delivery failed and will be retried", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
 	default:
 		if job.Kind == service.JobCheck || job.Kind == service.JobAbandon || job.Attempts%deadlineLogs == 1 {

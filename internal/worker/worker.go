@@ -1,6 +1,6 @@
 // Package worker runs, at least once, the jobs that were queued together with their causes: it
 // handles deadlines of approvals, turns notices into deliveries, delivers them by webhook and
-// e-mail, anchors decisions and heads, and checks the ledgers. It also runs periodic chores, and
+// e-mail, shows approvals in Slack, anchors decisions and heads, and checks the ledgers. It also runs periodic chores, and
 // submits the checkpoints of transparency logs to witnesses.
 //
 // Any number of workers, in one process or several, share a store. A job is leased to one of them
@@ -24,6 +24,7 @@ type Config struct {
 	Service  *service.Service
 	Webhooks *notify.Webhooks
 	Mailer   *notify.Mailer // nil: e-mail is not sent
+	Slack    *notify.Slack  // nil: nothing is sent to Slack
 	// Anchoring is used for anchor jobs, if the service queues any.
 	Anchoring Anchoring
 	// Witnesses are asked to cosign the checkpoints that the service signs. They are optional.
@@ -80,7 +81,7 @@ const (
 // start, so a hang in one kind, such as a receiver that does not answer, does not block the others.
 var concurrency = map[string]int{
 	service.JobDeadline: 8, service.JobNotice: 8, service.JobKeyExpiry: 1, // depend only on the store
-	service.JobWebhook: 16, service.JobEmail: 5, service.JobAnchor: 4, service.JobCheck: 1, service.JobAbandon: 1,
+	service.JobWebhook: 16, service.JobEmail: 5, service.JobSlack: 4, service.JobAnchor: 4, service.JobCheck: 1, service.JobAbandon: 1,
 }
 
 // Worker runs jobs concurrently, those of each kind in their own lane.
@@ -101,6 +102,7 @@ type Worker struct {
 	chores    []*chore
 	unclaimed bool // the last claim failed and was logged
 	noMailer  sync.Once
+	noSlack   sync.Once
 }
 
 // lane has one slot for each running job of a kind.

@@ -254,7 +254,7 @@ func (e *examination) escalation(ctx context.Context) finding {
 		return skipped("the store cannot be opened with its keys")
 	}
 	defer o.Close()
-	without, organizations, err := o.Operator().EscalationsWithoutRecipient(ctx, mailer != nil)
+	without, organizations, err := o.Operator().EscalationsWithoutRecipient(ctx, mailer != nil, false)
 	if err != nil {
 		return failed("%v", err)
 	}
