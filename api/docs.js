@@ -179,9 +179,15 @@ function parameterSection(operation) {
   return [el("h4", {}, "Parameters"), el("ul", { class: "fields" }, items)];
 }
 
+// bodyOf returns the type and the description of a body: JSON, or a form where there is no JSON.
+function bodyOf(operation) {
+  const content = Object.entries(operation.requestBody.content);
+  return content.find(([type]) => type === "application/json") || content[0];
+}
+
 function bodySection(operation) {
   if (!operation.requestBody) return "";
-  const schema = resolve(operation.requestBody.content["application/json"].schema);
+  const schema = resolve(bodyOf(operation)[1].schema);
   return [el("h4", {}, operation.requestBody.required ? "Body" : "Body (optional)"), fieldsOf(schema)];
 }
 
@@ -211,8 +217,13 @@ function curl(operation) {
     if (parameter.in === "header") lines.push(`-H "${parameter.name}: <${parameter.name.toUpperCase().replace(/-/g, "_")}>"`);
   }
   if (operation.requestBody) {
-    const body = JSON.stringify(operation.requestBody.content["application/json"].example, null, 2);
-    lines.push('-H "Content-Type: application/json"', "-d '" + body.replace(/'/g, "'\\''") + "'");
+    const [type, media] = bodyOf(operation);
+    const quote = (text) => "'" + text.replace(/'/g, "'\\''") + "'";
+    if (type === "application/json") {
+      lines.push('-H "Content-Type: application/json"', "-d " + quote(JSON.stringify(media.example, null, 2)));
+    } else {
+      for (const [name, value] of Object.entries(media.example)) lines.push("--data-urlencode " + quote(name + "=" + value));
+    }
   }
   return lines.join(" \\\n  ");
 }

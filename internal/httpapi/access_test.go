@@ -49,7 +49,7 @@ var (
 	adminIssues = [9]int{401, 401, 401, 401, 403, 403, 403, 201, 404}
 	adminUnset  = [9]int{401, 401, 401, 401, 403, 403, 403, 403, 404} // evidence is not exported
 	adminFinds  = [9]int{401, 401, 401, 401, 403, 403, 403, 404, 404} // there is none
-	nobody      = [9]int{404, 404, 404, 404, 404, 404, 404, 404, 404} // nothing was signed
+	nobody      = [9]int{404, 404, 404, 404, 404, 404, 404, 404, 404} // nothing was signed, or there is no Slack app
 	adminDrops  = [9]int{401, 401, 401, 401, 403, 403, 403, 204, 404}
 )
 
@@ -117,6 +117,7 @@ var accessRules = map[string]accessRule{
 	"GET /v1/webhooks/{webhook_id}/deliveries":                          {"", adminOwned},
 	"POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver": {"", adminQueues},
 	"GET /v1/audit-log":                                                 {"", admins},
+	"POST /v1/slack/interactions":                                       {"payload={}", nobody},
 	"GET /v1/api-keys":                                                  {"", admins},
 	"POST /v1/api-keys":                                                 {`{"name":"access","role":"agent"}`, adminMakes},
 	"PATCH /v1/api-keys/{key_id}":                                       {`{"sign_in_as":null}`, adminOwned},

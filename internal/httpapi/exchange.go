@@ -13,6 +13,7 @@ import (
 
 	"countersign/internal/canon"
 	"countersign/internal/fault"
+	"countersign/internal/ledger"
 	"countersign/internal/problem"
 	"countersign/internal/service"
 )
@@ -218,11 +219,20 @@ func parsedOptional[T any](x *exchange, parse func(canon.Value) (T, error)) (rea
 	return read, err
 }
 
+// tenantOf returns whose share of the slots a request uses. Public requests, which have no caller,
+// share one.
+func tenantOf(caller *service.Caller) ledger.OrgID {
+	if caller == nil {
+		return ledger.OrgID{}
+	}
+	return caller.Org
+}
+
 // admitLarge waits for a slot for holding or parsing a large body.
 func (x *exchange) admitLarge(slots *sharedSlots) error {
 	ctx, cancel := context.WithTimeout(x.r.Context(), largeWait)
 	defer cancel()
-	if !slots.enter(ctx, x.caller.Org) {
+	if !slots.enter(ctx, tenantOf(x.caller)) {
 		return fault.Errorf(fault.CodeUnavailable, "too many large requests at once; nothing was stored: try again")
 	}
 	x.held = append(x.held, slots)
@@ -232,7 +242,7 @@ func (x *exchange) admitLarge(slots *sharedSlots) error {
 // release releases the slots of admitLarge. It may be called more than once.
 func (x *exchange) release() {
 	for _, slots := range x.held {
-		slots.leave(x.caller.Org)
+		slots.leave(tenantOf(x.caller))
 	}
 	x.held = nil
 }

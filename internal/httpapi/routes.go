@@ -94,6 +94,7 @@ func (a *API) Routes() []Route {
 		{http.MethodPost, "/v1/webhooks/{webhook_id}/test", Admin, false, testWebhook},
 		{http.MethodGet, "/v1/webhooks/{webhook_id}/deliveries", Admin, false, listDeliveries},
 		{http.MethodPost, "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", Admin, false, redeliver},
+		{http.MethodPost, "/v1/slack/interactions", Public, true, pressSlackButton},
 		{http.MethodGet, "/v1/audit-log", Admin, false, listActs},
 		{http.MethodGet, "/v1/api-keys", Admin, false, listKeys},
 		{http.MethodPost, "/v1/api-keys", Admin, false, createKey},
