@@ -36,6 +36,7 @@ type serveCommand struct {
 	InstanceName         string   `help:"Name of this instance in the origins of new transparency logs; the default is the host of --public-url, or countersign." placeholder:"NAME"`
 	cli.MailFlags
 	cli.SSOFlags
+	cli.SlackFlags
 	anchorFlags
 	Witness      []string `help:"Witness that cosigns the checkpoints of the transparency logs: its verifier key and its URL; may be repeated." sep:"none" placeholder:"VKEY=URL"`
 	Prices       string   `help:"JSON file of language model prices that replaces the built-in table." type:"path" placeholder:"FILE"`
@@ -84,7 +85,8 @@ type settings struct {
 	anchoring anchoring
 	witnesses []*witness.Client
 	publicURL string
-	sso       *sso.Config // nil: no single sign-on
+	sso       *sso.Config   // nil: no single sign-on
+	slack     *notify.Slack // nil: no Slack app
 	instance  string
 }
 
@@ -110,6 +112,9 @@ func (c *serveCommand) check() (read settings, err error) {
 		return read, err
 	}
 	if read.sso, err = c.ssoConfig(read.publicURL); err != nil {
+		return read, err
+	}
+	if read.slack, err = c.Slack(); err != nil {
 		return read, err
 	}
 	if read.prices, err = c.prices(); err != nil {

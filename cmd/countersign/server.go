@@ -69,7 +69,7 @@ func (s *server) open() (err error) {
 		Deliverer: s.webhooks,
 		Log:       s.log, Meter: s.metrics, Prices: s.prices, PrivateWebhooks: c.WebhooksAllowPrivate, PublicURL: s.publicURL,
 		Signing: &service.Signing{Instance: s.instance},
-		Probe:   true, Anchoring: s.anchoring.methods, Timestamps: &s.anchoring.verifier, Mail: s.mailer != nil,
+		Probe:   true, Anchoring: s.anchoring.methods, Timestamps: &s.anchoring.verifier, Mail: s.mailer != nil, Slack: s.slack,
 		// A data folder has one server at a time, and other commands make no decisions.
 		Alone: c.Embedded(),
 	}); err != nil {
@@ -83,7 +83,7 @@ func (s *server) open() (err error) {
 	}
 	s.opened.Service.SignLogs()
 	s.worker = worker.New(worker.Config{
-		Service: s.opened.Service, Webhooks: s.webhooks, Mailer: s.mailer, Anchoring: s.anchoring.Anchoring, Witnesses: s.witnesses, Log: s.log, Meter: s.metrics,
+		Service: s.opened.Service, Webhooks: s.webhooks, Mailer: s.mailer, Slack: s.slack, Anchoring: s.anchoring.Anchoring, Witnesses: s.witnesses, Log: s.log, Meter: s.metrics,
 	})
 	if s.listener, err = cli.Listen(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)
@@ -256,6 +256,9 @@ func (s *server) close() error {
 	}
 	if s.webhooks != nil {
 		s.webhooks.Close()
+	}
+	if s.slack != nil {
+		s.slack.Close()
 	}
 	if s.opened != nil {
 		errs = append(errs, s.opened.Close())

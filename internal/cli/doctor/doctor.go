@@ -14,6 +14,7 @@ type Command struct {
 	cli.Storage
 	cli.MailFlags
 	cli.SSOFlags
+	cli.SlackFlags
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -54,6 +55,7 @@ type examination struct {
 	storage  *cli.Storage
 	mail     *cli.MailFlags
 	sso      *cli.SSOFlags
+	slackApp *cli.SlackFlags
 	now      func() time.Time
 	findings []finding
 }
@@ -82,6 +84,7 @@ func (e *examination) checks() []check {
 		{"escalation", e.escalation},
 		{"policies", e.policies},
 		{"single sign-on", e.singleSignOn},
+		{"Slack", e.slack},
 		{"clock", e.clock},
 	}
 	if e.storage.Embedded() {
@@ -95,7 +98,7 @@ func (e *examination) checks() []check {
 
 // Run examines the installation.
 func (c *Command) Run(p *cli.Process) error {
-	e := &examination{process: p, storage: &c.Storage, mail: &c.MailFlags, sso: &c.SSOFlags, now: time.Now}
+	e := &examination{process: p, storage: &c.Storage, mail: &c.MailFlags, sso: &c.SSOFlags, slackApp: &c.SlackFlags, now: time.Now}
 	e.run(p.Ctx)
 	if err := c.print(p, e.findings); err != nil {
 		return err

@@ -240,7 +240,7 @@ func (e *examination) watching(organizations int) finding {
 }
 
 // escalation looks for organizations in which an escalation would notify nobody. It knows about
-// e-mail only from the flags and variables of this command.
+// e-mail and Slack only from the flags and variables of this command.
 func (e *examination) escalation(ctx context.Context) finding {
 	if e.storage.CheckExists() != nil {
 		return e.skipMissing()
@@ -249,12 +249,16 @@ func (e *examination) escalation(ctx context.Context) finding {
 	if err != nil {
 		return failed("%v", err)
 	}
+	app, err := e.slackApp.Slack()
+	if err != nil {
+		return failed("%v", err)
+	}
 	o, err := e.storage.OpenForReading(e.process)
 	if err != nil {
 		return skipped("the store cannot be opened with its keys")
 	}
 	defer o.Close()
-	without, organizations, err := o.Operator().EscalationsWithoutRecipient(ctx, mailer != nil, false)
+	without, organizations, err := o.Operator().EscalationsWithoutRecipient(ctx, mailer != nil, app != nil)
 	if err != nil {
 		return failed("%v", err)
 	}
@@ -277,7 +281,7 @@ func noRecipientText(without []*service.NoRecipient) string {
 	if more := len(without) - most; more > 0 {
 		fmt.Fprintf(&b, "; and likewise in %d more", more)
 	}
-	return b.String() + " (give this command the server's flags or variables, so that it knows of the mail server)"
+	return b.String() + " (give this command the server's flags or variables, so that it knows of the mail server and of Slack)"
 }
 
 // earliestClock is when this program was written. An earlier clock is wrong.
