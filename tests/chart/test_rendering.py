@@ -176,6 +176,25 @@ def test_client_secret_is_a_file() -> None:
     }
 
 
+# So do the token and the signing secret of a Slack app.
+def test_secrets_of_slack_are_files() -> None:
+    slack = {"existingSecret": "slack"}
+    objects = render({"slack": slack, "publicUrl": "https://countersign.example.com"})
+    config = yaml.safe_load(pick(objects, "ConfigMap")["data"]["countersign.yaml"])
+    assert config["slack-token-file"] == "/etc/countersign/slack/token"
+    assert config["slack-signing-secret-file"] == "/etc/countersign/slack/signing-secret"
+    spec = pick(objects, "StatefulSet")["spec"]["template"]["spec"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "slack"]
+    assert volume["secret"] == {
+        "secretName": "slack",
+        "defaultMode": 0o440,
+        "items": [
+            {"key": "token", "path": "token"},
+            {"key": "signing-secret", "path": "signing-secret"},
+        ],
+    }
+
+
 # One replica has no disruption budget, which could only block a node; several have one.
 def test_disruption_budget() -> None:
     assert "PodDisruptionBudget" not in [o["kind"] for o in render({})]
@@ -238,6 +257,8 @@ WRONG: list[tuple[Object, str]] = [
     ({"sso": {"clientId": "countersign"}}, "need sso.issuer"),
     ({"sso": {"clientSecret": "secret"}}, "'clientSecret' not allowed"),
     ({"extraVolumes": [{"name": "sso", "emptyDir": {}}]}, "/extraVolumes/0"),
+    ({"slack": {"existingSecret": "slack"}}, "an ingress, or a publicUrl with https"),
+    ({"slack": {"token": "secret"}}, "'token' not allowed"),
     ({"witnesses": ["https://witness.example.com"]}, "/witnesses/0"),
     ({"anchors": {"tsaUrl": "https://tsa.example.com"}}, "tsaRootsConfigMap"),
     ({"anchors": {"tsaUrl": "https://user:password@tsa.example.com"}}, "/anchors/tsaUrl"),
@@ -348,3 +369,11 @@ def test_notes(notes: Callable[[Object], str]) -> None:
     text = notes(POSTGRES)
     assert "keys.json on the claim countersign-keys" in text
     assert "kubectl -n agents exec countersign-0 -- /countersign heads export |" in text
+
+
+# They also say which addresses others must be given.
+def test_notes_with_addresses(notes: Callable[[Object], str]) -> None:
+    address = "https://countersign.example.com"
+    text = notes({"publicUrl": address, "sso": SSO, "slack": {"existingSecret": "slack"}})
+    assert address + "/sign-in/sso/callback" in text
+    assert address + "/v1/slack/interactions" in text

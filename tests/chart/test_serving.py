@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_all_replicas_at_once(database: str, cluster: MakeCluster) -> None:
 
 
 # Each value that becomes a setting becomes one that the server takes: with all of them it starts,
-# speaks TLS, offers single sign-on and serves its metrics on their own port.
+# speaks TLS, offers single sign-on, listens to Slack and serves its metrics on their own port.
 def test_everything(database: str, cluster: MakeCluster, tmp_path: Path) -> None:
     certificate, private = tmp_path / "tls.crt", tmp_path / "tls.key"
     subprocess.run(
@@ -130,6 +131,7 @@ def test_everything(database: str, cluster: MakeCluster, tmp_path: Path) -> None
         "countersign-mail": {"url": "smtp://127.0.0.1:1?from=countersign@example.com"},
         "countersign-tls": {"tls.crt": certificate.read_text(), "tls.key": private.read_text()},
         "countersign-sso": {"secret": "client secret\n"},
+        "countersign-slack": {"bot": "bot-token\n", "secret": "signing-secret\n"},
         "extra": {"text": "extra"},
     }
     everything.config_maps |= {
@@ -147,5 +149,8 @@ def test_everything(database: str, cluster: MakeCluster, tmp_path: Path) -> None
     page = pod.url(scheme="https") + "/sign-in"
     with urllib.request.urlopen(page, timeout=5, context=unverified) as answer:
         assert "Sign in with Example" in answer.read().decode()
+    pressed = pod.url(scheme="https") + "/v1/slack/interactions"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(pressed, b"payload={}", timeout=5, context=unverified)
     assert "https://countersign.example.com/sign-in#" in pod.output()
     assert "https://countersign.example.com/sign-in#" in pod.run("keys", "sign-in")

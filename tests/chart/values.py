@@ -33,6 +33,11 @@ EVERYTHING: dict[str, Any] = {
         "claim": "sub",
         "name": "Example",
     },
+    "slack": {
+        "existingSecret": "countersign-slack",
+        "tokenKey": "bot",
+        "signingSecretKey": "secret",
+    },
     "witnesses": ["witness.example.com/w1+00000000+AAAA=https://witness.example.com"],
     "anchors": {
         "tsaUrl": "http://127.0.0.1:1/tsa",

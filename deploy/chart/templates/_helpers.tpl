@@ -64,6 +64,10 @@ witnesses.
 {{- with .Values.sso.claim }}{{ $_ := set $config "oidc-claim" . }}{{ end -}}
 {{- with .Values.sso.name }}{{ $_ := set $config "oidc-name" . }}{{ end -}}
 {{- end -}}
+{{- if .Values.slack.existingSecret -}}
+{{- $_ := set $config "slack-token-file" "/etc/countersign/slack/token" -}}
+{{- $_ := set $config "slack-signing-secret-file" "/etc/countersign/slack/signing-secret" -}}
+{{- end -}}
 {{- with .Values.witnesses }}{{ $_ := set $config "witness" . }}{{ end -}}
 {{- with .Values.anchors.tsaUrl }}{{ $_ := set $config "tsa-url" . }}{{ end -}}
 {{- if .Values.anchors.tsaRootsConfigMap }}{{ $_ := set $config "tsa-roots" "/etc/countersign/tsa/roots.pem" }}{{ end -}}
@@ -103,6 +107,9 @@ witnesses.
 {{- else if or .clientId .existingSecret -}}
 {{- fail "sso.clientId and sso.existingSecret need sso.issuer: without it there is no single sign-on" -}}
 {{- end -}}
+{{- end -}}
+{{- if and .Values.slack.existingSecret (not (hasPrefix "https://" (include "countersign.publicUrl" .))) -}}
+{{- fail "slack.existingSecret needs an ingress, or a publicUrl with https: Slack sends there which buttons were pressed" -}}
 {{- end -}}
 {{- if and .Values.anchors.tsaUrl (not .Values.anchors.tsaRootsConfigMap) -}}
 {{- fail "anchors.tsaUrl needs anchors.tsaRootsConfigMap: tokens cannot be verified without root certificates" -}}
