@@ -195,7 +195,9 @@ func TestSlackSetup(t *testing.T) {
 	writeFile(t, empty, []byte("\n"))
 	for says, words := range map[string][]string{
 		"must be given together": flags[:2],
-		"one is for sending":     flags[2:4],
+		"the token sends":        flags[2:4],
+		"begins with xoxb-":      {flags[0], flags[3], flags[2], flags[1]}, // swapped
+		"holds a token":          {flags[0], flags[1], flags[2], flags[1]},
 		"is empty":               {flags[0], empty, flags[2], flags[3]},
 		"missing":                {flags[0], filepath.Join(s.folder, "missing"), flags[2], flags[3]},
 		"must use https":         append(slices.Clone(flags[:4]), "--slack-api-url", "http://slack.example.com/api/"),

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
@@ -10,8 +11,8 @@ import (
 
 // SlackFlags are the flags that name the server's Slack app.
 type SlackFlags struct {
-	SlackTokenFile         string `name:"slack-token-file" help:"File that holds the bot token of a Slack app, for approvals in Slack; off by default." type:"path" placeholder:"FILE"`
-	SlackSigningSecretFile string `name:"slack-signing-secret-file" help:"File that holds the signing secret of the Slack app." type:"path" placeholder:"FILE"`
+	SlackTokenFile         string `name:"slack-token-file" help:"File that holds the bot token (xoxb-…) of a Slack app, for approvals in Slack; off by default." type:"path" placeholder:"FILE"`
+	SlackSigningSecretFile string `name:"slack-signing-secret-file" help:"File that holds the signing secret of the Slack app; needed with --slack-token-file." type:"path" placeholder:"FILE"`
 	SlackAPIURL            string `name:"slack-api-url" help:"Address of Slack's API, for a proxy of your own; https, or loopback." default:"https://slack.com/api/" placeholder:"URL"`
 }
 
@@ -21,7 +22,7 @@ func (c *SlackFlags) Slack() (*notify.Slack, error) {
 		return nil, nil
 	}
 	if c.SlackTokenFile == "" || c.SlackSigningSecretFile == "" {
-		return nil, errors.New("--slack-token-file and --slack-signing-secret-file must be given together: one is for sending to Slack, the other for believing it")
+		return nil, errors.New("--slack-token-file and --slack-signing-secret-file must be given together: the token sends messages, and the secret shows that a press of a button comes from Slack")
 	}
 	token, err := readSecret("--slack-token-file", c.SlackTokenFile)
 	if err != nil {
@@ -33,6 +34,14 @@ func (c *SlackFlags) Slack() (*notify.Slack, error) {
 	}
 	if !visibleASCII(token) || !visibleASCII(secret) {
 		return nil, errors.New("the files of --slack-token-file and --slack-signing-secret-file must each hold one secret of Slack and nothing else")
+	}
+	// Slack would say of a swapped pair only that it does not know the token, and a wrong secret shows at
+	// the first press.
+	if !strings.HasPrefix(token, "xoxb-") {
+		return nil, errors.New("--slack-token-file must hold the bot token, which begins with xoxb-: it is the Bot User OAuth Token on the app's page OAuth & Permissions")
+	}
+	if strings.HasPrefix(secret, "xox") || strings.HasPrefix(secret, "xapp-") {
+		return nil, errors.New("--slack-signing-secret-file holds a token: give the Signing Secret, on the app's page Basic Information")
 	}
 	address, err := notify.CheckSlackURL(c.SlackAPIURL)
 	if err != nil {
