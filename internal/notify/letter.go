@@ -74,7 +74,7 @@ func compose(n Notice) letter {
 	add("Reason", n.Reason)
 	if len(n.Rules) > 1 { // a single rule is the policy above
 		for _, rule := range shownRules(n.Rules, maxRuleName, maxReason) {
-			add(ruleLabel, ruleForPeople(rule))
+			add("Rule", ruleForPeople(rule))
 		}
 	}
 	add("Status", n.Status)
@@ -86,9 +86,6 @@ func compose(n Notice) letter {
 	}
 	return l
 }
-
-// ruleLabel is the label of rows about rules.
-const ruleLabel = "Rule"
 
 // ruleForPeople says which rule matched, its decision and why.
 func ruleForPeople(rule ledger.MatchedRule) string {

@@ -3,16 +3,17 @@ package notify
 import (
 	"fmt"
 	"strings"
+
+	"countersign/internal/ledger"
 )
 
 // Limits of Slack's messages, in characters, and of ours within them. All of a message must fit into
 // what the server reads of a press, which repeats it.
 const (
-	maxSlackText   = 3000 // of a section
-	maxSlackFields = 10   // of a section
-	maxSlackRow    = 300
-	maxSlackRules  = 1500
-	maxSlackAsked  = 200 // in a dialog, whose limit is 300
+	maxSlackText  = 3000 // of a section
+	maxSlackRow   = 300
+	maxSlackRules = 1500
+	maxSlackAsked = 200 // in a dialog, whose limit is 300
 )
 
 // The actions of the buttons.
@@ -95,31 +96,24 @@ func cut(text string, limit int) string {
 const superseded = "Nobody has decided for half of the time. A newer message in the channel asks again."
 
 func (a *SlackApproval) message() slackMessage {
-	content := compose(a.Notice)
-	content.Headline = a.headline(content.Headline)
-	m := slackMessage{Text: slackEscapes.Replace(subject(a.Notice)), Parse: "none"}
-	m.Blocks = append(m.Blocks, slackBlock{Type: "header", Text: plain(content.Headline)})
+	m := slackMessage{Text: slackEscapes.Replace(a.summary()), Parse: "none"}
+	m.Blocks = append(m.Blocks, slackBlock{Type: "header", Text: plain(a.headline())})
 	if a.Superseded {
 		m.Blocks = append(m.Blocks, slackBlock{Type: "section", Text: plain(superseded)})
 		return m
 	}
-	var rules []string
-	fields := slackBlock{Type: "section"}
-	for _, r := range append(content.Rows, a.votes()...) {
-		if r.Label == ruleLabel {
-			rules = append(rules, r.Value)
-			continue
-		}
-		if len(fields.Fields) == maxSlackFields {
-			m.Blocks = append(m.Blocks, fields)
-			fields.Fields = nil
-		}
-		fields.Fields = append(fields.Fields, plain(r.Label+": "+oneLine(r.Value, maxSlackRow)))
+	m.Blocks = append(m.Blocks, fieldsOf(a.facts())...)
+	if reason := oneLine(a.Notice.Reason, maxSlackRow); reason != "" { // too long for half of a line
+		m.Blocks = append(m.Blocks, slackBlock{Type: "section", Text: plain("Reason: " + reason)})
 	}
-	m.Blocks = append(m.Blocks, fields)
-	if len(rules) > 0 {
-		m.Blocks = append(m.Blocks, slackBlock{Type: "section", Text: plain(cut("Rules:\n"+strings.Join(rules, "\n"), maxSlackRules))})
+	if len(a.Notice.Rules) > 1 { // a single rule is the policy
+		rules := []string{"Rules:"}
+		for _, rule := range shownRules(a.Notice.Rules, maxRuleName, maxReason) {
+			rules = append(rules, oneLine(ruleForPeople(rule), maxRow))
+		}
+		m.Blocks = append(m.Blocks, slackBlock{Type: "section", Text: plain(cut(strings.Join(rules, "\n"), maxSlackRules))})
 	}
+	m.Blocks = append(m.Blocks, fieldsOf(a.details())...)
 	if a.Notice.Link == "" {
 		m.Blocks = append(m.Blocks, slackBlock{Type: "section", Text: plain(noLink)})
 	}
@@ -129,8 +123,67 @@ func (a *SlackApproval) message() slackMessage {
 	return m
 }
 
+// facts are what somebody who decides wants to know first, and how it was decided. How it stands is
+// the headline.
+func (a *SlackApproval) facts() []row {
+	n := a.Notice
+	rows := []row{{"Action", n.Action}, {"Amount", ""}, {"Agent", n.Agent}, {"Environment", n.Environment}, {"Reviewer", n.Reviewer}}
+	if n.Amount != nil {
+		rows[1].Value = n.Amount.Display() + " " + currency
+	}
+	if n.Source == ledger.SourceBackend {
+		rows = append(rows, row{"Decided by", deciders[n.Source]})
+	}
+	switch {
+	case a.waits() && n.ExpiresAt != 0:
+		rows = append(rows, row{"Expires", n.ExpiresAt.Std().Format(timeForPeople)})
+	case n.Status == "approved" || n.Status == "denied":
+		rows = append(rows, row{"Decided", n.At.Std().Format(timeForPeople)})
+	case !a.waits():
+		rows = append(rows, row{"Ended", n.At.Std().Format(timeForPeople)})
+	}
+	return append(rows, a.votes()...)
+}
+
+// details are where the action belongs.
+func (a *SlackApproval) details() []row {
+	n := a.Notice
+	rows := []row{{"Policy", n.Policy}, {"Chain", n.Chain}, {"Organization", n.Organization}}
+	if a.waits() {
+		rows = append(rows, row{"Requested", n.At.Std().Format(timeForPeople)})
+	}
+	return rows
+}
+
+func (a *SlackApproval) waits() bool {
+	return a.Notice.Kind == ApprovalRequested || a.Notice.Kind == ApprovalEscalated
+}
+
+// fieldsOf returns a section with the rows that have a value; none if no row has.
+func fieldsOf(rows []row) []slackBlock {
+	section := slackBlock{Type: "section"}
+	for _, r := range rows {
+		if value := oneLine(r.Value, maxSlackRow); value != "" {
+			section.Fields = append(section.Fields, plain(r.Label+": "+value))
+		}
+	}
+	if len(section.Fields) == 0 {
+		return nil
+	}
+	return []slackBlock{section}
+}
+
+// summary is the text of notifications.
+func (a *SlackApproval) summary() string {
+	text := subject(a.Notice)
+	if a.Notice.Amount != nil {
+		text += ", " + a.Notice.Amount.Display() + " " + currency
+	}
+	return text
+}
+
 // headline says how the approval stands.
-func (a *SlackApproval) headline(waiting string) string {
+func (a *SlackApproval) headline() string {
 	switch a.Notice.Status {
 	case "approved":
 		return "Approved"
@@ -141,7 +194,7 @@ func (a *SlackApproval) headline(waiting string) string {
 	case "timed_out":
 		return "Timed out: nobody decided"
 	}
-	return waiting
+	return wordings[a.Notice.Kind].headline
 }
 
 func (a *SlackApproval) votes() []row {
