@@ -210,13 +210,14 @@ func TestSlackSetup(t *testing.T) {
 	if status := p.client("").status(t, http.MethodPost, "/v1/slack/interactions", "payload={}"); status != http.StatusNotFound {
 		t.Errorf("a server without Slack answers %d", status)
 	}
+	refuse(t, cli.ExitFailed, "the flags of Slack are wrong, see below", s.args(append([]string{"doctor"}, flags[:2]...)...)...)
 	doctor := append([]string{"doctor"}, flags...)
 	if said := succeed(t, s.args(doctor...)...); !strings.Contains(said, "no organization has set a channel") {
 		t.Errorf("without a channel, the doctor says %s", said)
 	}
 	admin.call(t, http.MethodPatch, "/v1/organization", `{"slack_channel":"C0OTHER"}`, &struct{}{})
 	refuse(t, cli.ExitFailed, "does not know the channel", s.args(doctor...)...)
-	if said := succeed(t, s.args("doctor")...); !strings.Contains(said, "a Slack channel is set in 1 organization, but nothing is sent there") {
+	if said := succeed(t, s.args("doctor")...); !strings.Contains(said, "a Slack channel is set in 1 organization, but this command was given no Slack app") {
 		t.Errorf("without the app, the doctor says %s", said)
 	}
 	at.Refuse("token_revoked")

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -83,7 +84,8 @@ func TestEscalationsWithoutRecipient(t *testing.T) {
 	})
 }
 
-// Each reason why an escalation reaches nobody says what is missing and what to do.
+// Each reason why an escalation reaches nobody says what is missing and what to do. A server
+// with a Slack app offers that, too.
 func TestNoRecipientSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
@@ -92,5 +94,8 @@ func TestNoRecipientSaysWhatToDo(t *testing.T) {
 			t.Errorf("%+v: %q, %q", u, u.Why(), u.Remedy())
 		}
 		seen[u.Why()], seen[u.Remedy()] = true, true
+		if u.Slack = true; !strings.Contains(u.Remedy(), "set a Slack channel in the settings") {
+			t.Errorf("%+v: %q", u, u.Remedy())
+		}
 	}
 }

@@ -308,7 +308,7 @@ func (s *slackService) PressSlackButton(ctx context.Context, timestamp, signatur
 		s.tell(ctx, press, notEntered(press.Member()))
 		return nil
 	case errors.As(err, &own):
-		s.tell(ctx, press, own.Message)
+		s.tell(ctx, press, strings.ToUpper(own.Message[:1])+own.Message[1:]+".")
 		return nil
 	}
 	return err
@@ -316,7 +316,7 @@ func (s *slackService) PressSlackButton(ctx context.Context, timestamp, signatur
 
 func notEntered(member string) string {
 	return "Nothing was decided: you are not entered at an API key here. Your Slack member is " + member +
-		". Ask an admin to enter it at your key, as slack_member."
+		". Ask an admin to enter it as the Slack member of your API key, or of a new one (slack_member)."
 }
 
 // pressed returns the approval that a button is for; nil if the service did not make the button for

@@ -135,7 +135,7 @@ func TestAPressInSlackDecides(t *testing.T) {
 				t.Errorf("%s again: told %q, %d entries", c.action, told, len(g.acts())-entries)
 			}
 			done(t, g.press(m, ann, c.other))
-			if told := g.told(&seen); !strings.Contains(told, ann+": the approval is "+string(c.status)+" already") {
+			if told := g.told(&seen); !strings.Contains(told, ann+": The approval is "+string(c.status)+" already") {
 				t.Errorf("%s after it: told %q", c.other, told)
 			}
 			checkStatus(t, g.view(id), c.status)
@@ -212,7 +212,7 @@ func TestPressesThatDecideNothing(t *testing.T) {
 
 		own := must[*service.ChainView](t)(g.OpenChain(t.Context(), g.callerOf(g.ann), chainNamed(t, "own"), "")).ID
 		self := must[*service.Recorded](t)(g.RecordEvent(t.Context(), g.callerOf(g.ann), own, payment(t, gatedAmount, ""))).Event.Approval
-		refused("her own action", g.sync(), "the key that recorded an action cannot decide it")
+		refused("her own action", g.sync(), "The key that recorded an action cannot decide it")
 		checkStatus(t, g.view(self), ledger.ApprovalPending)
 
 		late, lateMessage := g.asked()

@@ -345,6 +345,7 @@ type NoRecipient struct {
 	Slug      string
 	Approvers int  // fallback approvers in the settings
 	Mail      bool // the server sends e-mail
+	Slack     bool // the server has a Slack app
 	Asked     bool // it has approvals, decided or not; set only by EscalationsWithoutRecipient
 }
 
@@ -362,13 +363,17 @@ func (u *NoRecipient) Why() string {
 
 // Remedy describes what an admin or the operator can do about it.
 func (u *NoRecipient) Remedy() string {
+	slack := ""
+	if u.Slack {
+		slack = "set a Slack channel in the settings, "
+	}
 	switch {
 	case u.Approvers > 0:
-		return "start the server with --smtp-url-file, or add a webhook for approval.escalated"
+		return slack + "start the server with --smtp-url-file, or add a webhook for approval.escalated"
 	case u.Mail:
-		return "name fallback approvers in the settings, or add a webhook for approval.escalated"
+		return slack + "name fallback approvers in the settings, or add a webhook for approval.escalated"
 	default:
-		return "add a webhook for approval.escalated, or name fallback approvers in the settings and start the server with --smtp-url-file"
+		return slack + "add a webhook for approval.escalated, or name fallback approvers in the settings and start the server with --smtp-url-file"
 	}
 }
 
@@ -433,7 +438,7 @@ func (s *webhookService) noRecipientIn(ctx context.Context, org *ledger.Organiza
 	if err != nil || found {
 		return nil, err
 	}
-	return &NoRecipient{Slug: org.Slug, Approvers: approvers, Mail: mail}, nil
+	return &NoRecipient{Slug: org.Slug, Approvers: approvers, Mail: mail, Slack: slack}, nil
 }
 
 // hasEscalationEndpoint reports whether a webhook receives escalations.

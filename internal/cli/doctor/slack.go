@@ -30,7 +30,7 @@ func (e *examination) slack(ctx context.Context) finding {
 	}
 	if app == nil {
 		if len(channels) > 0 {
-			return warning("a Slack channel is set in %s, but nothing is sent there: give the server and this command --slack-token-file and --slack-signing-secret-file", cli.Count(len(channels), "organization"))
+			return warning("a Slack channel is set in %s, but this command was given no Slack app: give it and the server --slack-token-file and --slack-signing-secret-file, or nothing is sent there", cli.Count(len(channels), "organization"))
 		}
 		return skipped("--slack-token-file is not given")
 	}
@@ -40,7 +40,7 @@ func (e *examination) slack(ctx context.Context) finding {
 		return failed("approvals do not appear in Slack: %v", err)
 	}
 	if len(channels) == 0 {
-		return warning("Slack accepts the token of %s in %s, but no organization has set a channel: set slack_channel in the settings", who.User, who.Team)
+		return warning("Slack accepts the token of %s in %s, but no organization has set a channel: an admin sets it in the console under Settings, or as slack_channel with PATCH /v1/organization", who.User, who.Team)
 	}
 	var unknown []string
 	for _, in := range channels[:min(len(channels), maxSlackChannels)] {

@@ -251,7 +251,7 @@ func (e *examination) escalation(ctx context.Context) finding {
 	}
 	app, err := e.slackApp.Slack()
 	if err != nil {
-		return failed("%v", err)
+		return skipped("the flags of Slack are wrong, see below")
 	}
 	o, err := e.storage.OpenForReading(e.process)
 	if err != nil {
