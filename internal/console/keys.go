@@ -24,6 +24,7 @@ type keysView struct {
 	// First and Next are links to other pages, or "".
 	First, Next string
 	Now         ledger.Time
+	SSO, Slack  bool // what the server has
 	Made        *service.NewKey
 	Rotated     *service.NewKey
 	Link        string // to sign in
@@ -33,7 +34,7 @@ type keysView struct {
 	Kept        *keptIdentity // nil: no change of one was refused
 }
 
-// keptIdentity is the form that changes whom a key is for as it was sent, if it was refused.
+// keptIdentity is the form that changes who a key is for as it was sent, if it was refused.
 type keptIdentity struct {
 	Key                   ledger.KeyID
 	SignInAs, SlackMember string
@@ -61,6 +62,7 @@ func (v *visit) showKeys(status int, caller *service.Caller, page *keysView) err
 		return err
 	}
 	page.Keys, page.Own, page.Now = keys[:min(len(keys), keysPage)], caller.Key, v.console.service.Now()
+	page.SSO, page.Slack = v.console.sso != nil, v.hasSlack()
 	page.Asked.Role = cmp.Or(page.Asked.Role, string(ledger.RoleAgent))
 	if after != uuid.Nil {
 		page.First = "/api-keys"

@@ -35,6 +35,7 @@ type settingsForm struct {
 	// changes that somebody else made meanwhile.
 	Seen        string
 	Saved       bool
+	Slack       bool                 // the server has a Slack app
 	NoRecipient *service.NoRecipient // nil if escalations reach somebody
 	Refusal     *refusal
 }
@@ -47,6 +48,9 @@ func (v *visit) noRecipient(caller *service.Caller) (*service.NoRecipient, error
 	}
 	return v.console.service.NoRecipient(v.r.Context(), caller)
 }
+
+// hasSlack reports whether the server has a Slack app.
+func (v *visit) hasSlack() bool { return v.console.service.RequireSlack() == nil }
 
 func showSettings(v *visit) error {
 	caller, err := v.admin()
@@ -63,6 +67,7 @@ func showSettings(v *visit) error {
 	if page.Bars, page.MoreBars, err = v.budgetBars(caller); err != nil {
 		return err
 	}
+	page.Slack = v.hasSlack()
 	page.Saved = v.r.URL.Query().Get("saved") == "yes"
 	return v.show(http.StatusOK, "settings.html", "Settings", page)
 }
@@ -118,7 +123,7 @@ func saveSettings(v *visit) error {
 	err = v.changeSettings(caller, sent)
 	if why := refusalOf(err); why != nil {
 		page := typedSettings(sent)
-		page.Refusal = why
+		page.Refusal, page.Slack = why, v.hasSlack()
 		return v.show(why.Status, "settings.html", "Settings", page)
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
+	"countersign/internal/notify"
 	"countersign/internal/service"
 	"countersign/internal/sso"
 )
@@ -350,6 +351,46 @@ func TestWithoutSingleSignOn(t *testing.T) {
 	b.get(t, beginPath).expect(t, http.StatusNotFound, "sign-in link")
 	b.get(t, callbackPath).expect(t, http.StatusNotFound)
 	b.post(t, beginPath, nil).expect(t, http.StatusNotFound)
+}
+
+// The forms say beside a field that does nothing yet what the server lacks for it.
+func TestFormsSayWhatTheServerLacks(t *testing.T) {
+	t.Parallel()
+	noSSO, noSlack := []string{"This server has no single sign-on yet", "this server has none yet"}, []string{"This server has no Slack app yet", "this server has no Slack app yet"}
+	without := newWorld(t, setup{})
+	admin := without.signedIn(t, without.acme, ledger.RoleAdmin)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK, append(noSSO, noSlack...)...)
+	admin.get(t, "/settings").expect(t, http.StatusOK, "This server has no Slack app yet, so nothing is sent")
+
+	with := newWorld(t, setup{sso: newSignOn(alice), slack: notify.NewSlack(notify.SlackConfig{})})
+	admin = with.signedIn(t, with.acme, ledger.RoleAdmin)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK, "Whoever presses a button there is told theirs").without(t, append(noSSO, noSlack...)...)
+	admin.get(t, "/settings").expect(t, http.StatusOK, "Invite the app to the channel").without(t, noSlack...)
+	bad := filled(t, admin)
+	bad.Set("slack_channel", "#general")
+	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "must be the id of a Slack channel", "Invite the app to the channel")
+}
+
+// An admin says who decides with a key in Slack when it is created and later, and is told why something
+// is refused.
+func TestAdminSaysWhoDecidesInSlack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	create := func(name, role, member string) *answer {
+		t.Helper()
+		return admin.post(t, "/api-keys", admin.fill(t, "/api-keys", url.Values{"name": {name}, "role": {role}, "slack_member": {member}}))
+	}
+	create("alice", "member", "T0AAAAAAA/U0ANN").expect(t, http.StatusCreated, "<code>T0AAAAAAA/U0ANN</code> decides with it in Slack", "<code>T0AAAAAAA/U0ANN</code> does not need it")
+	create("again", "admin", "T0AAAAAAA/U0ANN").expect(t, http.StatusConflict, "is for the Slack member T0AAAAAAA/U0ANN already", `value="T0AAAAAAA/U0ANN"`)
+	create("robot", "agent", "T0AAAAAAA/U0BOT").expect(t, http.StatusUnprocessableEntity, "agents do not decide")
+	create("bob", "member", "@bob").expect(t, http.StatusUnprocessableEntity, "must be a Slack team id, a slash and a member id", `value="@bob"`)
+	here := "/api-keys/" + w.acme.keys[ledger.RoleMember].Record.ID.String() + "/sign-in-as"
+	admin.post(t, here, url.Values{"slack_member": {"U0BOB"}}).expect(t, http.StatusUnprocessableEntity, "was not changed", "must be a Slack team id", `value="U0BOB"`)
+	admin.post(t, here, url.Values{"slack_member": {"T0AAAAAAA/U0BOB"}}).expect(t, http.StatusSeeOther)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK, "<code>T0AAAAAAA/U0BOB</code> decides with it in Slack")
+	admin.post(t, here, nil).expect(t, http.StatusSeeOther)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, "U0BOB")
 }
 
 // An admin says who signs in as a key when it is created and later, and is told why something is

@@ -21,6 +21,7 @@ import (
 	"countersign/internal/httpapi"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
+	"countersign/internal/notify"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
@@ -52,6 +53,7 @@ type setup struct {
 	api    bool   // serve the API and its pages too
 	public string // the public URL
 	sso    console.SSO
+	slack  *notify.Slack
 }
 
 func newWorld(t *testing.T, with setup) *world {
@@ -61,7 +63,7 @@ func newWorld(t *testing.T, with setup) *world {
 		with.db = testdb.SQLite(t)
 	}
 	w.store = &alterable{Store: with.db.Open(t)}
-	config := service.Config{Store: w.store, Clock: func() time.Time {
+	config := service.Config{Store: w.store, Slack: with.slack, Clock: func() time.Time {
 		return time.Now().Add(time.Duration(w.elapsed.Load()))
 	}}
 	if with.signed {
