@@ -66,7 +66,7 @@ func (s *Slack) Close() { s.transport.CloseIdleConnections() }
 // token is sent there, so it must use https, except on loopback.
 func CheckSlackURL(address string) (string, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return "", errors.New("must be a URL such as " + SlackURL + ", without a user or a query")
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
