@@ -13,7 +13,7 @@ const (
 	maxSlackText  = 3000 // of a section
 	maxSlackRow   = 300
 	maxSlackRules = 1500
-	maxSlackAsked = 200 // in a dialog, whose limit is 300
+	maxSlackName  = 60 // of the two in a dialog, whose limit is 300
 )
 
 // The actions of the buttons.
@@ -223,14 +223,14 @@ func (a *SlackApproval) buttons() (buttons []slackElement) {
 
 // button returns a button that decides. A decision is final, so Slack asks once more.
 func (a *SlackApproval) button(action, word, style, value string) slackElement {
-	asked := fmt.Sprintf("%s by %s", a.Notice.Action, a.Notice.Agent)
-	if a.Notice.Amount != nil {
-		asked += ": " + a.Notice.Amount.Display() + " " + currency
+	asked := oneLine(a.Notice.Action, maxSlackName) + " by " + oneLine(a.Notice.Agent, maxSlackName)
+	if a.Notice.Amount != nil { // in front, where no name can pretend to be it or push it out
+		asked = a.Notice.Amount.Display() + " " + currency + ": " + asked
 	}
 	return slackElement{
 		Type: "button", ActionID: action, Text: plain(word), Style: style, Value: value,
 		Confirm: &slackConfirm{
-			Title: plain(word + "?"), Text: plain(oneLine(asked, maxSlackAsked)), Confirm: plain(word), Deny: plain("Back"), Style: style,
+			Title: plain(word + "?"), Text: plain(asked), Confirm: plain(word), Deny: plain("Back"), Style: style,
 		},
 	}
 }

@@ -57,7 +57,7 @@ func TestSlackShowsAnApproval(t *testing.T) {
 	}
 	buttons := m.Buttons()
 	for action, value := range map[string]string{SlackApprove: "value-a", SlackDeny: "value-d"} {
-		if b := buttons[action]; b == nil || b.Value != value || b.Confirm == nil || b.Confirm.Text.Text != "issue_refund by billing: 18,450.75 USD" {
+		if b := buttons[action]; b == nil || b.Value != value || b.Confirm == nil || b.Confirm.Text.Text != "18,450.75 USD: issue_refund by billing" {
 			t.Errorf("the button %s is %+v", action, b)
 		}
 	}
@@ -92,12 +92,13 @@ func TestSlackShowsAnApproval(t *testing.T) {
 }
 
 // Whatever agents write, a message stays within Slack's limits, mentions nobody, and has no line, link
-// or button that the service did not write. The Slack for tests complains otherwise.
+// or button that the service did not write. The Slack for tests complains otherwise. The dialog that
+// asks once more always has the amount, before any name.
 func TestSlackShowsHostileNames(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"mentions": "<!channel> <@U123> &lt;!here&gt;", "a link": "<https://evil.example|your console>", "lines": "a\nAmount: 1.00 USD\u2028Status: approved",
-		"marks": "*bold* _it_ `code` :tada:", "reversed": "\u202egnp.exe", "length": strings.Repeat("😀", 5000), "one word": strings.Repeat("x", 5000), "bytes": "\xff\xfe",
+		"marks": "*bold* _it_ `code` :tada:", "reversed": "\u202egnp.exe", "length": strings.Repeat("😀", 5000), "one word": strings.Repeat("x", 5000), "an amount": "refund by billing: 1.00 USD" + strings.Repeat(" .", 200), "bytes": "\xff\xfe",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,6 +118,11 @@ func TestSlackShowsHostileNames(t *testing.T) {
 			}
 			if len(m.Buttons()) != 3 {
 				t.Errorf("%d buttons", len(m.Buttons()))
+			}
+			for _, action := range []string{SlackApprove, SlackDeny} {
+				if asks := m.Buttons()[action].Confirm.Text.Text; !strings.HasPrefix(asks, "18,450.75 USD: ") || !strings.Contains(asks, " by ") {
+					t.Errorf("the dialog of %s asks %q", action, asks)
+				}
 			}
 		})
 	}
