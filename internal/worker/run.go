@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"countersign/internal/fault"
+	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
 )
@@ -100,7 +101,18 @@ func (w *Worker) recordResult(ctx context.Context, job *service.Job, err error) 
 	}
 	w.Meter.JobRetried(job.Kind)
 	w.logRetry(job, err)
+	if notify.RateLimited(err) && job.Kind == service.JobSlack {
+		w.logUnstored(job, w.jobs.FinishWith(ctx, job, []*service.Job{w.again(job, err)}))
+		return
+	}
 	w.logUnstored(job, w.jobs.Retry(ctx, job, w.retryDelay(job, err), err.Error()))
+}
+
+// again returns a job that replaces one whose attempts should not count: a new job has made none. It
+// may be overtaken by others of its stream.
+func (w *Worker) again(job *service.Job, err error) *service.Job {
+	due := ledger.TimeOf(w.Clock().Add(w.retryDelay(job, err)))
+	return &service.Job{Org: job.Org, Kind: job.Kind, Stream: job.Stream, RunAt: due, DueAt: job.DueAt, Body: job.Body}
 }
 
 // onlyWaits reports whether nothing is wrong and the job is only not due yet.
