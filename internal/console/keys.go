@@ -34,11 +34,11 @@ type keysView struct {
 	Kept        *keptIdentity // nil: no change of one was refused
 }
 
-// keptIdentity is the form that changes who a key is for as it was sent, if it was refused.
+// keptIdentity is a form that changes who a key is for as it was sent, if it was refused.
 type keptIdentity struct {
-	Key                   ledger.KeyID
-	SignInAs, SlackMember string
-	Refusal               *refusal
+	Key     ledger.KeyID
+	Sent    map[string]string // by the names of its fields
+	Refusal *refusal
 }
 
 // askedKey is the form for a new key as it was sent, if it was refused.
@@ -182,13 +182,20 @@ func rotateKey(v *visit) error {
 	return v.showKeys(http.StatusOK, caller, page)
 }
 
-// updateKey changes who signs in as a key, and who decides with it in Slack.
+// updateKey changes who signs in as a key, or who decides with it in Slack. Each has its own form, so
+// that a page from before somebody removed the one does not bring them back with the other.
 func updateKey(v *visit) error {
 	caller, id, sent, err := v.keyForm()
 	if err != nil {
 		return err
 	}
-	body, err := request(map[string]any{"sign_in_as": optional(sent.text("sign_in_as")), "slack_member": optional(sent.text("slack_member"))})
+	kept, members := &keptIdentity{Key: id, Sent: map[string]string{}}, map[string]any{}
+	for _, name := range []string{"sign_in_as", "slack_member"} {
+		if sent.values.Has(name) {
+			kept.Sent[name], members[name] = sent.text(name), optional(sent.text(name))
+		}
+	}
+	body, err := request(members)
 	if err != nil {
 		return err
 	}
@@ -197,8 +204,8 @@ func updateKey(v *visit) error {
 		update.Key = id
 		_, err = v.console.service.UpdateAPIKey(v.r.Context(), caller, update)
 	}
-	if why := refusalOf(err); why != nil {
-		return v.showKeys(why.Status, caller, &keysView{Kept: &keptIdentity{id, sent.text("sign_in_as"), sent.text("slack_member"), why}})
+	if kept.Refusal = refusalOf(err); kept.Refusal != nil {
+		return v.showKeys(kept.Refusal.Status, caller, &keysView{Kept: kept})
 	}
 	if err != nil {
 		return err

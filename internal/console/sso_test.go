@@ -389,7 +389,7 @@ func TestAdminSaysWhoDecidesInSlack(t *testing.T) {
 	admin.post(t, here, url.Values{"slack_member": {"U0BOB"}}).expect(t, http.StatusUnprocessableEntity, "was not changed", "must be a Slack team id", `value="U0BOB"`)
 	admin.post(t, here, url.Values{"slack_member": {"T0AAAAAAA/U0BOB"}}).expect(t, http.StatusSeeOther)
 	admin.get(t, "/api-keys").expect(t, http.StatusOK, "<code>T0AAAAAAA/U0BOB</code> decides with it in Slack")
-	admin.post(t, here, nil).expect(t, http.StatusSeeOther)
+	admin.post(t, here, url.Values{"slack_member": {""}}).expect(t, http.StatusSeeOther)
 	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, "U0BOB")
 }
 
@@ -416,7 +416,31 @@ func TestAdminSaysWhoSignsIn(t *testing.T) {
 		t.Errorf("the change leads to %s, want %s", to, want)
 	}
 	admin.get(t, "/api-keys").expect(t, http.StatusOK, "<code>Subject|1</code> signs in as it")
-	admin.post(t, here, nil).expect(t, http.StatusSeeOther)
+	admin.post(t, here, url.Values{"sign_in_as": {""}}).expect(t, http.StatusSeeOther)
 	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, "Subject|1")
 	admin.get(t, "/audit-log").expect(t, http.StatusOK, "api_key.update")
+}
+
+// The console changes who decides with a key in Slack and who signs in as it one by one: neither change
+// undoes what somebody else did to the other since the page was opened.
+func TestPeopleOfAKeyAreChangedOneByOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	here := "/api-keys/" + w.acme.keys[ledger.RoleMember].Record.ID.String() + "/sign-in-as"
+	change := func(name, value string) *answer {
+		t.Helper()
+		return admin.post(t, here, url.Values{name: {value}})
+	}
+	change("slack_member", "T1/U1").expect(t, http.StatusSeeOther)
+	change("sign_in_as", alice).expect(t, http.StatusSeeOther)
+	page := admin.get(t, "/api-keys").expect(t, http.StatusOK, `value="T1/U1"`, `value="alice@example.com"`)
+	if forms := strings.Count(page.body, `action="`+here+`"`); forms != 2 {
+		t.Errorf("the key has %d forms for its people", forms)
+	}
+	change("slack_member", "T1").expect(t, http.StatusUnprocessableEntity, "was not changed", `value="T1"`, `value="alice@example.com"`)
+	change("slack_member", "").expect(t, http.StatusSeeOther)
+	change("sign_in_as", "bob@example.com").expect(t, http.StatusSeeOther)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK, `value="bob@example.com"`).without(t, "T1/U1")
+	admin.post(t, here, nil).expect(t, http.StatusUnprocessableEntity, "was not changed")
 }
