@@ -58,6 +58,10 @@ type KeyUpdate struct {
 	Key         ledger.KeyID
 	SignInAs    *string // in its normal form; "" for nobody
 	SlackMember *string // "" for nobody
+
+	// undoes is the key after the change that this one takes back; nil for none. Whom somebody else
+	// has changed since is left as they are.
+	undoes *ledger.KeyRecord
 }
 
 // ParseKeyUpdate reads the body of a request that changes an API key.
@@ -106,7 +110,7 @@ func (s *accountService) updateKey(ctx context.Context, caller *Caller, org ledg
 		return nil, err
 	}
 	if taken := s.namesFree(ctx, org, wanted, update.Key); taken != nil && before.people() != updated.people() {
-		undo, _, _ := s.keyUpdate(caller, org, &KeyUpdate{Key: update.Key, SignInAs: &before.SignInAs, SlackMember: &before.SlackMember})
+		undo, _, _ := s.keyUpdate(caller, org, &KeyUpdate{Key: update.Key, SignInAs: &before.SignInAs, SlackMember: &before.SlackMember, undoes: updated.KeyRecord})
 		return nil, errors.Join(taken, s.committer.commit(ctx, undo))
 	}
 	return updated.KeyRecord, nil
@@ -129,10 +133,10 @@ func (s *accountService) keyUpdate(caller *Caller, org ledger.OrgID, update *Key
 			return nil, err
 		}
 		changed := *key
-		if update.SignInAs != nil {
+		if update.SignInAs != nil && (update.undoes == nil || key.SignInAs == update.undoes.SignInAs) {
 			changed.SignInAs = *update.SignInAs
 		}
-		if update.SlackMember != nil {
+		if update.SlackMember != nil && (update.undoes == nil || key.SlackMember == update.undoes.SlackMember) {
 			changed.SlackMember = *update.SlackMember
 		}
 		*updated.KeyRecord, *before.KeyRecord = changed, *key

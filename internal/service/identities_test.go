@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/store"
 	"countersign/internal/testdb"
 	"countersign/internal/verify"
 )
@@ -209,6 +211,57 @@ func TestIdentitiesAreUniqueAtOnce(t *testing.T) {
 			t.Error("two keys name one identity")
 		}
 	})
+}
+
+// surrounded calls functions before and after its first transaction.
+type surrounded struct {
+	store.Store
+	begun         atomic.Bool
+	before, after func()
+}
+
+func (s *surrounded) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
+	if s.begun.Swap(true) {
+		return s.Store.Transact(ctx, needs, plan)
+	}
+	s.before()
+	defer s.after()
+	return s.Store.Transact(ctx, needs, plan)
+}
+
+// A change that is taken back, because another key was given the same person meanwhile, does not bring
+// back whom somebody else has removed from the key since.
+//
+//countersign:race
+func TestTakingAChangeBackRestoresNobody(t *testing.T) {
+	t.Parallel()
+	g := govern(t, testdb.SQLite(t))
+	key, _ := g.newKey(&service.KeyRequest{Name: "first", Role: ledger.RoleMember, SignInAs: alice, SlackMember: "T1/U0OLD"})
+	rival, _ := g.newKey(&service.KeyRequest{Name: "second", Role: ledger.RoleMember})
+	change := func(id ledger.KeyID, signInAs, member *string) *ledger.KeyRecord {
+		t.Helper()
+		return must[*ledger.KeyRecord](t)(g.UpdateAPIKey(t.Context(), g.who.admin, &service.KeyUpdate{Key: id, SignInAs: signInAs, SlackMember: member}))
+	}
+	for name, removed := range map[string]struct{ signInAs, member *string }{
+		"the other person": {new(""), nil}, "the same person": {nil, new("")}, "both": {new(""), new("")}, "nobody": {nil, nil},
+	} {
+		change(rival.Record.ID, nil, new(""))
+		change(key.Record.ID, new(alice), new("T1/U0OLD"))
+		_, err := g.over(&surrounded{
+			Store:  g.store,
+			before: func() { change(rival.Record.ID, nil, new(slackMember)) },
+			after: func() {
+				if removed.signInAs != nil || removed.member != nil {
+					change(key.Record.ID, removed.signInAs, removed.member)
+				}
+			},
+		}).UpdateAPIKey(t.Context(), g.who.admin, &service.KeyUpdate{Key: key.Record.ID, SlackMember: new(slackMember)})
+		checkCode(t, name, err, fault.CodeNameTaken)
+		now := must[*ledger.KeyRecord](t)(g.store.Key(t.Context(), key.Record.ID))
+		if (now.SignInAs == "") != (removed.signInAs != nil) || (now.SlackMember == "") != (removed.member != nil) || now.SlackMember == slackMember {
+			t.Errorf("%s was removed: the key is for %q and %q", name, now.SignInAs, now.SlackMember)
+		}
+	}
 }
 
 // Someone who can write the database but has no key file cannot sign in by naming himself in a key,
