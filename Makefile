@@ -39,7 +39,8 @@ demo: build ## See it all in a minute, on a throw-away store (ARGS="--yes")
 	@exec bin/countersign demo $(ARGS)
 
 .PHONY: test
-test: setup ## Run everything that decides on a commit: Go and Python tests, adapters, lint
+test: ## Run everything that decides on a commit: Go and Python tests, adapters, lint
+	@scripts/setup --build
 	@PKG= RUN= scripts/test
 
 .PHONY: nightly
