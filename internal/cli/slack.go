@@ -3,10 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
+	"countersign/internal/sso"
 )
 
 // SlackFlags are the flags that name the server's Slack app.
@@ -43,11 +45,24 @@ func (c *SlackFlags) Slack() (*notify.Slack, error) {
 	if strings.HasPrefix(secret, "xox") || strings.HasPrefix(secret, "xapp-") {
 		return nil, errors.New("--slack-signing-secret-file holds a token: give the Signing Secret, on the app's page Basic Information")
 	}
-	address, err := notify.CheckSlackURL(c.SlackAPIURL)
+	address, err := slackURL(c.SlackAPIURL)
 	if err != nil {
 		return nil, fmt.Errorf("--slack-api-url %w", err)
 	}
 	return notify.NewSlack(notify.SlackConfig{Token: ledger.NewSecret(token), SigningSecret: ledger.NewSecret(secret), URL: address}), nil
+}
+
+// slackURL returns the normal form of an address of Slack's API, with a slash at its end. The token is
+// sent there, so it must use https, except on loopback.
+func slackURL(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return "", errors.New("must be a URL such as " + notify.SlackURL + ", without a user or a query")
+	}
+	if !sso.Guarded(address) {
+		return "", errors.New("must use https, because the token is sent there; only an address on loopback may use http")
+	}
+	return strings.TrimSuffix(u.String(), "/") + "/", nil
 }
 
 // visibleASCII reports whether a text can be sent in a header.

@@ -10,10 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"regexp"
-	"strings"
 	"time"
 
 	"countersign/internal/ledger"
@@ -33,7 +30,7 @@ const (
 type SlackConfig struct {
 	Token         ledger.Secret // bot token
 	SigningSecret ledger.Secret // signs what Slack sends
-	URL           string        // checked by CheckSlackURL
+	URL           string        // where the methods of the API are, with a slash at its end
 	Timeout       time.Duration // bounds one call
 }
 
@@ -61,21 +58,6 @@ func NewSlack(config SlackConfig) *Slack {
 
 // Close closes idle connections.
 func (s *Slack) Close() { s.transport.CloseIdleConnections() }
-
-// CheckSlackURL returns the normal form of an address of Slack's API, with a slash at its end. The
-// token is sent there, so it must use https, except on loopback.
-func CheckSlackURL(address string) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return "", errors.New("must be a URL such as " + SlackURL + ", without a user or a query")
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	local := u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
-	if u.Scheme != "https" && (u.Scheme != "http" || !local) {
-		return "", errors.New("must use https, because the token is sent there; only an address on loopback may use http")
-	}
-	return strings.TrimSuffix(u.String(), "/") + "/", nil
-}
 
 // SlackIdentity is who a token belongs to.
 type SlackIdentity struct{ Team, User string }
