@@ -93,7 +93,7 @@ witnesses.
 {{- fail "ingress: host and tlsSecret are needed: API keys must not be sent in the clear" -}}
 {{- end -}}
 {{- if not .Values.trustedProxies -}}
-{{- fail "ingress: trustedProxies must name the network of the ingress controller's pods; otherwise all clients share one rate limit, and the console's cookies are not marked as secure" -}}
+{{- fail "ingress: trustedProxies must name the network of the ingress controller's pods; otherwise all clients share one rate limit" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.sso -}}
