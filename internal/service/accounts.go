@@ -166,7 +166,8 @@ func (s *accountService) issueKey(ctx context.Context, caller *Caller, org ledge
 }
 
 // namesFree fails if another active key has the requested name, or if the same identity signs in
-// as it, or the same Slack member decides with it. Lists of approvers contain names, so only agents, which decide nothing, may share one.
+// as it, or the same Slack member decides with it. Lists of approvers contain names, so only agents,
+// which decide nothing, may share one.
 func (s *accountService) namesFree(ctx context.Context, org ledger.OrgID, request *KeyRequest, own ledger.KeyID) error {
 	if request.Name == "" && request.SignInAs == "" && request.SlackMember == "" {
 		return nil

@@ -1,7 +1,7 @@
 // Package worker runs, at least once, the jobs that were queued together with their causes: it
 // handles deadlines of approvals, turns notices into deliveries, delivers them by webhook and
-// e-mail, shows approvals in Slack, anchors decisions and heads, and checks the ledgers. It also runs periodic chores, and
-// submits the checkpoints of transparency logs to witnesses.
+// e-mail, shows approvals in Slack, anchors decisions and heads, and checks the ledgers. It also runs
+// periodic chores, and submits the checkpoints of transparency logs to witnesses.
 //
 // Any number of workers, in one process or several, share a store. A job is leased to one of them
 // at a time, and the lease of a worker that dies expires.
