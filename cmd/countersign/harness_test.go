@@ -102,6 +102,11 @@ func begin(t *testing.T, args ...string) *program {
 		if leak := secretPattern.FindString(p.log.String()); leak != "" {
 			t.Errorf("the log shows what must never be logged: %s", leak)
 		}
+		if t.Failed() {
+			const enough = 10_000
+			log := p.log.String()
+			t.Logf("the log of %s ends with\n%s", args[0], log[max(0, len(log)-enough):])
+		}
 	})
 	return p
 }
