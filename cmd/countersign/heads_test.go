@@ -233,7 +233,6 @@ func TestImportsThatAreRefused(t *testing.T) {
 			"torn":       {content[:len(content)/2], "it was changed or is not whole"},
 			"edited":     {[]byte(strings.Replace(string(content), `"count": 1`, `"count": 0`, 1)), "it was changed or is not whole"},
 			"other keys": {foreign, "it was made with other master keys"},
-			"oversized":  {make([]byte, 64<<20+1), "larger than 64 MiB"},
 		} {
 			file := filepath.Join(t.TempDir(), "import.json")
 			writeFile(t, file, test.body)
@@ -242,6 +241,12 @@ func TestImportsThatAreRefused(t *testing.T) {
 				t.Errorf("%s: exit status %d, says %s", name, r.code, r.err)
 			}
 		}
+		oversized := filepath.Join(t.TempDir(), "oversized.json")
+		writeFile(t, oversized, nil)
+		if err := os.Truncate(oversized, 64<<20+1); err != nil {
+			t.Fatal(err)
+		}
+		refuse(t, cli.ExitInconclusive, "larger than 64 MiB", s.args("heads", "import", oversized)...)
 		refuse(t, cli.ExitInconclusive, "no such file", s.args("heads", "import", filepath.Join(t.TempDir(), "none.json"))...)
 		if now, err := os.ReadFile(s.headsFile()); err != nil || string(now) != string(content) {
 			t.Errorf("the file of heads was changed (%v)", err)

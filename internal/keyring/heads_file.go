@@ -176,11 +176,19 @@ func readBounded(path string) ([]byte, error) {
 	return ReadHeads(file)
 }
 
-// ReadHeads reads what may be a heads file, up to the maximum size.
+var errHeadsTooLarge = fmt.Errorf("%w: it is larger than %d MiB", ErrInvalidHeads, maxHeads>>20)
+
+// ReadHeads reads what may be a heads file, up to the maximum size. A file that is larger is not
+// read at all.
 func ReadHeads(r io.Reader) ([]byte, error) {
+	if file, ok := r.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Size() > maxHeads {
+			return nil, errHeadsTooLarge
+		}
+	}
 	body, err := io.ReadAll(io.LimitReader(r, maxHeads+1))
 	if err == nil && len(body) > maxHeads {
-		err = fmt.Errorf("%w: it is larger than %d MiB", ErrInvalidHeads, maxHeads>>20)
+		err = errHeadsTooLarge
 	}
 	return body, err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -255,12 +256,26 @@ func TestHeadsThatAreImported(t *testing.T) {
 	}
 }
 
-// A file that is larger than any heads file is not read to its end.
+// What is larger than any heads file is not read to its end, and if it is a file, not at all.
 func TestHeadsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	endless := readerFunc(func(p []byte) (int, error) { return len(p), nil })
 	if _, err := ReadHeads(endless); !errors.Is(err, ErrInvalidHeads) || !strings.Contains(fmt.Sprint(err), "larger") {
 		t.Errorf("read with %v", err)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "heads.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(maxHeads + 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadHeads(file); !errors.Is(err, ErrInvalidHeads) || !strings.Contains(fmt.Sprint(err), "larger") {
+		t.Errorf("read with %v", err)
+	}
+	if offset, err := file.Seek(0, io.SeekCurrent); err != nil || offset != 0 {
+		t.Errorf("%d bytes were read (%v)", offset, err)
 	}
 }
 
