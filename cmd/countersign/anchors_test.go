@@ -79,7 +79,7 @@ func TestAnchorsFromServer(t *testing.T) {
 		reviewer := server.client(succeed(t, s.args("keys", "create", "--org", "default", "--role", "member")...))
 		reviewer.call(t, http.MethodPost, "/v1/approvals/"+approval+"/approve", "{}", &struct{}{})
 		servicetest.Eventually(t, "the decision is anchored", func() bool { return admin.anchors(t, "approvals/"+approval) == "verified/pending" })
-		metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
+		metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: servicetest.Client}
 		servicetest.Eventually(t, "the anchors are counted", func() bool {
 			_, body, err := metrics.send(t.Context(), http.MethodGet, "", "")
 			return err == nil && strings.Contains(string(body), `countersign_anchors_total{method="tsa",status="verified"} 2`) &&

@@ -85,7 +85,7 @@ func TestDemoThatServes(t *testing.T) {
 		return link != ""
 	})
 	base, _, _ := strings.Cut(link, "/sign-in")
-	c := &client{base: base, http: http.DefaultClient}
+	c := &client{base: base, http: servicetest.Client}
 	if got := c.status(t, http.MethodGet, "/sign-in", ""); got != http.StatusOK {
 		t.Errorf("the page of the link is answered %d", got)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"countersign/internal/servicetest"
 )
 
 // A browser that asks for an address that there is not gets a page with a way home. A
@@ -41,7 +43,7 @@ func TestUnknownAddresses(t *testing.T) {
 			if c.accept != "" {
 				request.Header.Set("Accept", c.accept)
 			}
-			response, err := http.DefaultClient.Do(request)
+			response, err := servicetest.Client.Do(request)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -145,7 +145,7 @@ func (p *program) admin(t *testing.T) *client {
 }
 
 func (p *program) client(key string) *client {
-	return &client{base: p.address, key: strings.TrimSpace(key), http: http.DefaultClient}
+	return &client{base: p.address, key: strings.TrimSpace(key), http: servicetest.Client}
 }
 
 // send makes a request and returns status and body.

@@ -197,7 +197,7 @@ func TestMetricsListener(t *testing.T) {
 	if found == nil {
 		t.Fatalf("the log names no address: %s", server.log.String())
 	}
-	figures := &client{base: strings.TrimSuffix(found[1], "/metrics"), http: http.DefaultClient}
+	figures := &client{base: strings.TrimSuffix(found[1], "/metrics"), http: servicetest.Client}
 	status, body, err := figures.send(t.Context(), http.MethodGet, "/metrics", "")
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("status %d, %v", status, err)

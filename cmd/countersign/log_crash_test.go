@@ -431,7 +431,7 @@ func (g *gate) pass(ctx context.Context, body []byte) (status int, answer []byte
 	if err != nil {
 		return 0, nil, "", err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := servicetest.Client.Do(request)
 	if err != nil {
 		return 0, nil, "", err
 	}

@@ -129,7 +129,7 @@ func TestNoticesFromServer(t *testing.T) {
 		}
 		metrics := metricsPattern.FindStringSubmatch(server.log.String())[1]
 		servicetest.Eventually(t, "the jobs are counted", func() bool {
-			_, body, err := (&client{base: metrics, http: http.DefaultClient}).send(t.Context(), http.MethodGet, "", "")
+			_, body, err := (&client{base: metrics, http: servicetest.Client}).send(t.Context(), http.MethodGet, "", "")
 			return err == nil && strings.Contains(string(body), `countersign_jobs_total{kind="webhook",result="done"} 3`)
 		})
 		if code := server.stop(t); code != 0 {

@@ -62,7 +62,7 @@ func TestDatabaseThatWasEmptied(t *testing.T) {
 		if code := admin.problemCode(t, http.MethodPost, "/v1/chains/"+chain+"/complete", ""); code != fault.CodeRolledBack {
 			t.Errorf("completing answers %s", code)
 		}
-		metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
+		metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: servicetest.Client}
 		servicetest.Eventually(t, "the metrics tell", func() bool {
 			_, body, err := metrics.send(t.Context(), http.MethodGet, "", "")
 			return err == nil && strings.Contains(string(body), "countersign_ledger_rolled_back 1")

@@ -60,7 +60,7 @@ func (c *channel) press(t *testing.T, p slacktest.Press) (status int, told strin
 
 func (c *channel) send(t *testing.T, r *http.Request) (status int, told string) {
 	t.Helper()
-	response, err := http.DefaultClient.Do(r)
+	response, err := servicetest.Client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func checkTampering(t *testing.T, server *program, admin *client, open int) {
 	if open > 0 {
 		figure, reason = "countersign_tampering_open 1", true
 	}
-	metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
+	metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: servicetest.Client}
 	servicetest.Eventually(t, "the metrics tell", func() bool {
 		_, body, err := metrics.send(t.Context(), http.MethodGet, "", "")
 		return err == nil && strings.Contains(string(body), figure)

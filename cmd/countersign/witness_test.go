@@ -260,7 +260,7 @@ func TestWitnessMetrics(t *testing.T) {
 			t.Errorf("%s is cosigned", what)
 		}
 	}
-	figures := &client{base: metricsPattern.FindStringSubmatch(served.log.String())[1], http: http.DefaultClient}
+	figures := &client{base: metricsPattern.FindStringSubmatch(served.log.String())[1], http: servicetest.Client}
 	var body string
 	servicetest.Eventually(t, "the followed log is cosigned", func() bool {
 		status, found, err := figures.send(t.Context(), http.MethodGet, "", "")

@@ -62,10 +62,15 @@ func (r *Remote) Connect(p *Process) (*Client, error) {
 	return NewClient(base, ledger.NewSecret(strings.TrimSpace(text))), nil
 }
 
+// transport is shared by all clients of a process, and by nobody else: a test that closes a server of
+// its own closes the connections of the default one.
+var transport = http.DefaultTransport.(*http.Transport).Clone()
+
 // NewClient returns a client with a key, or without one for the zero Secret.
 func NewClient(base string, key ledger.Secret) *Client {
 	return &Client{Base: base, key: key, http: &http.Client{
-		Timeout: requestTimeout,
+		Timeout:   requestTimeout,
+		Transport: transport,
 		// A redirect is not followed: the key is for this server only.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

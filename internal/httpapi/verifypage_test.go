@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -26,6 +25,7 @@ import (
 	"countersign/internal/browsertest"
 	"countersign/internal/httpapi"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 )
 
 // tab is a real browser's tab, with everything that its console said.
@@ -427,7 +427,7 @@ func TestVerifierPageFromTheServer(t *testing.T) {
 func TestVerifierPageFromAFile(t *testing.T) {
 	t.Parallel()
 	_, vectors := readVectors(t)
-	response, err := http.Get(verifierPage(t))
+	response, err := servicetest.Client.Get(verifierPage(t))
 	if err != nil {
 		t.Fatal(err)
 	}

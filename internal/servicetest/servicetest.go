@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -155,6 +156,10 @@ func (b *Buffer) String() string {
 	defer b.mu.Unlock()
 	return b.text.String()
 }
+
+// Client is for requests of tests. Those of http.DefaultClient fail now and then beside other tests:
+// an httptest.Server that closes also closes the connections of the default transport.
+var Client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 
 // Eventually waits until a condition holds, for at most a minute. It looks less and less often:
 // many conditions run a command or ask a server, and would use a processor all the time.

@@ -105,7 +105,7 @@ func request(t *testing.T, method, address, body string, change func(*http.Reque
 	if change != nil {
 		change(request)
 	}
-	response, err := http.DefaultTransport.RoundTrip(request)
+	response, err := servicetest.Client.Transport.RoundTrip(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -617,6 +617,8 @@ func TestSessionsInUse(t *testing.T) {
 			<-release
 		}
 	}))
+	end := sync.OnceFunc(func() { close(release) })
+	defer end() // the server waits for the stream, also if the test fails
 	named := func(id string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(headerSession, id) }
 	}
@@ -632,7 +634,7 @@ func TestSessionsInUse(t *testing.T) {
 		t.Errorf("there are %d sessions", len(g.sessions))
 	}
 	g.mu.Unlock()
-	close(release)
+	end()
 	stream.Wait()
 }
 
