@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,5 +45,22 @@ func TestHangupWhileAServerStarts(t *testing.T) {
 	_ = certificate.Close()              // which is empty, so the start fails
 	if err := server.Wait(); err == nil || !strings.Contains(said.String(), "TLS certificate") {
 		t.Errorf("the server ends with %v and says %s", err, said.String())
+	}
+}
+
+// A reload that ends because the server stops is not reported as a fault of the file.
+//
+//countersign:race
+func TestReloadWhileAServerStops(t *testing.T) {
+	t.Parallel()
+	var said servicetest.Buffer
+	stopping, stop := context.WithCancel(t.Context())
+	reloaded := &watchedFile{name: "signing keys", fault: new(string), reload: func(ctx context.Context) error {
+		stop()
+		return ctx.Err()
+	}}
+	reloaded.check(stopping, &server{log: slog.New(slog.NewTextHandler(&said, nil))}, true)
+	if said.String() != "" || *reloaded.fault != "" {
+		t.Errorf("the log says %q, the fault is %q", said.String(), *reloaded.fault)
 	}
 }

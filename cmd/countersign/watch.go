@@ -128,6 +128,9 @@ func (f *watchedFile) check(ctx context.Context, s *server, asked bool) {
 	}
 	first := f.read == nil
 	err := f.reload(ctx)
+	if ctx.Err() != nil {
+		return // the server stops, which is not the file's fault
+	}
 	if f.fault != nil && !errors.Is(err, store.ErrUnavailable) { // the database's fault, not the file's
 		s.files.note(f.fault, err)
 	}
