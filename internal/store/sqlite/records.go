@@ -208,7 +208,10 @@ const eventColumns = "sequence, idempotency_key, body, payload, redactions, mac"
 func scanEvent(rows row, chain ledger.ChainID) (*ledger.StoredEvent, error) {
 	e := &ledger.StoredEvent{Chain: chain}
 	var key *string
-	err := rows.Scan(&e.Sequence, &key, &e.Body, &e.Payload, &e.Redactions, &e.MAC)
+	err := rows.Scan(&e.Sequence, &key)
+	if err == nil {
+		err = rows.skip(2).scanTogether(&e.Body, &e.Payload, &e.Redactions, &e.MAC)
+	}
 	e.IdempotencyKey = orEmptyText(key)
 	return e, err
 }

@@ -141,6 +141,30 @@ func (r row) Scan(targets ...any) error {
 	return nil
 }
 
+// scanTogether is Scan for columns of bytes that nobody keeps without each other: they share one
+// allocation.
+func (r row) scanTogether(targets ...*[]byte) error {
+	size := 0
+	for i := range targets {
+		size += int(sqlitelib.Xsqlite3_column_bytes(r.tls, r.handle, int32(r.from+i))) //nolint:gosec // a query has few columns
+	}
+	free := make([]byte, 0, size)
+	for i, target := range targets {
+		column := int32(r.from + i) //nolint:gosec // a query has few columns
+		kind := sqlitelib.Xsqlite3_column_type(r.tls, r.handle, column)
+		if *target = nil; kind == sqlitelib.SQLITE_NULL {
+			continue
+		}
+		if kind != sqlitelib.SQLITE_BLOB {
+			return fmt.Errorf("column %d does not fit %v", r.from+i, reflect.TypeOf(target))
+		}
+		value := r.borrow(column)
+		free = append(free, value...)
+		*target, free = free[:len(value):len(value)], free[len(value):]
+	}
+	return nil
+}
+
 // skip returns the row without its first columns.
 func (r row) skip(columns int) row { return row{r.statement, r.from + columns} }
 
