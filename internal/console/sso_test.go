@@ -421,6 +421,22 @@ func TestAdminSaysWhoSignsIn(t *testing.T) {
 	admin.get(t, "/audit-log").expect(t, http.StatusOK, "api_key.update")
 }
 
+// Whoever an admin moves away from a key is signed out, and is told so at the next page.
+func TestMovedAwayIsSignedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{sso: newSignOn(alice)})
+	key := w.personal(t, w.acme, "payments", alice)
+	b := w.browser(t)
+	b.get(t, beginPath).expect(t, http.StatusSeeOther)
+	b.get(t, callbackPath).expect(t, http.StatusSeeOther)
+	b.get(t, "/approvals").expect(t, http.StatusOK, "payments")
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK, "is signed out when somebody else is entered")
+	admin.post(t, "/api-keys/"+key.Record.ID.String()+"/sign-in-as", url.Values{"sign_in_as": {"bob@example.com"}}).expect(t, http.StatusSeeOther)
+	b.get(t, "/approvals").expect(t, http.StatusUnauthorized, "your session has ended")
+	admin.get(t, "/approvals").expect(t, http.StatusOK)
+}
+
 // The console changes who decides with a key in Slack and who signs in as it one by one: neither change
 // undoes what somebody else did to the other since the page was opened.
 func TestPeopleOfAKeyAreChangedOneByOne(t *testing.T) {

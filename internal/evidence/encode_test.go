@@ -56,6 +56,25 @@ func TestKeysThatNameNobodyKeepTheirEncoding(t *testing.T) {
 	}
 }
 
+// The same holds for a session of nobody whom single sign-on has proven, and for a link.
+func TestSignInsWithoutAnIdentityKeepTheirEncoding(t *testing.T) {
+	t.Parallel()
+	plain := encodeSignIn(&store.SignIn{})
+	act := func(number uint64) []byte { return binary.BigEndian.AppendUint64(slices.Clone(plain), number) }
+	for _, test := range []struct {
+		in   store.SignIn
+		want []byte
+	}{
+		{store.SignIn{Act: 7}, act(7)},
+		{store.SignIn{Act: 7, SignInAs: "me"}, append(act(7), 2, 'm', 'e')},
+		{store.SignIn{SignInAs: "me"}, append(act(0), 2, 'm', 'e')},
+	} {
+		if got := encodeSignIn(&test.in); !bytes.Equal(got, test.want) {
+			t.Errorf("act %d, %q: encoded as %x, want %x", test.in.Act, test.in.SignInAs, got, test.want)
+		}
+	}
+}
+
 // A span is encoded as its number of milliseconds, as it is stored: rows of earlier versions keep
 // their authenticators.
 func TestSpansAreEncodedInMilliseconds(t *testing.T) {

@@ -23,7 +23,7 @@ var covered = map[string]struct{ by, columns string }{
 	"api_keys": {"mac, checked here", `id org_id name role hash hint created_at revoked_at agents owner sign_in_as slack_member expires_at expiry_logged
 		previous_hash previous_expires_at act mac`},
 	"key_rotations": {"mac, checked here", "org_id idempotency_key key_id overlap rotated_at mac"},
-	"sign_ins":      {"mac, checked here", "hash key_id org_id expires_at kind session act mac"},
+	"sign_ins":      {"mac, checked here", "hash key_id org_id expires_at kind session sign_in_as act mac"},
 	"webhooks":      {"mac, checked here", "id org_id url events description secret created_at disabled_at deleted_at act mac"},
 	"policies":      {"mac, checked here", "org_id number version format document created_at created_by act mac"},
 	"tokens": {"mac, checked here", `id org_id hash artifact artifact_id idempotency_key created_at expires_at revoked_at revocation_reason

@@ -19,7 +19,14 @@ func encodeSignIn(in *store.SignIn) []byte {
 	r.time(in.ExpiresAt)
 	r.flag(in.Session)
 	r.bytes(in.Org.UUID[:])
-	r.act(in.Act)
+	// The identity was added later, and a row without one keeps the encoding that it had. The act is
+	// always written in front of an identity, so that no encoding with one equals one without.
+	if in.SignInAs == "" {
+		r.act(in.Act)
+		return r
+	}
+	r.int(in.Act)
+	r.text(in.SignInAs)
 	return r
 }
 

@@ -552,6 +552,7 @@ func (s *accountService) SessionCaller(ctx context.Context, session string) (*Ca
 		return nil, visible(err)
 	}
 	caller := callerOf(key)
+	caller.signInAs = in.SignInAs
 	if err := s.admit(key, caller, s.now()); err != nil {
 		return nil, err
 	}

@@ -83,7 +83,8 @@ func ParseKeyUpdate(v canon.Value) (*KeyUpdate, error) {
 }
 
 // UpdateAPIKey changes who signs in as a key of the caller's organization, or who decides with it in
-// Slack. Sessions that are open stay open: they end with the key. It is idempotent.
+// Slack. Sessions that somebody else opened by single sign-on work no more; those that a link opened
+// stay open. It is idempotent.
 func (s *accountService) UpdateAPIKey(ctx context.Context, caller *Caller, update *KeyUpdate) (*ledger.KeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -227,7 +228,7 @@ func (s *accountService) SignInByIdentity(ctx context.Context, who *Identity, id
 	}
 	now := s.now()
 	session, expires = ledger.NewOpaqueToken(sessionPrefix, s.entropy()), now.Add(sessionLifetime)
-	opened := &store.SignIn{Hash: ledger.HashToken(session.Reveal()), Key: id.UUID, Org: key.Org, ExpiresAt: expires, Session: true}
+	opened := &store.SignIn{Hash: ledger.HashToken(session.Reveal()), Key: id.UUID, Org: key.Org, ExpiresAt: expires, Session: true, SignInAs: who.SignInAs}
 	use := &act{caller: callerOf(key), org: key.Org, change: func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
 		current, err := b.keyOf(key.Org, id)
 		if err != nil {

@@ -85,6 +85,60 @@ func TestIdentitySignsIn(t *testing.T) {
 	})
 }
 
+// Whoever is moved away from a key loses the session that they opened as it by single sign-on, on every
+// replica, and nobody else does: sessions of others, of links, and of those whom the key still names
+// stay open. Editing the stored session does not bring it back.
+//
+//countersign:race
+func TestMovedIdentitiesLoseTheirSessions(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		ctx, scene, replica := t.Context(), g.scene(), g.replica()
+		key, _ := g.newKey(&service.KeyRequest{Name: "payments", Role: ledger.RoleAdmin, SignInAs: alice})
+		enter := func(signInAs string) string {
+			t.Helper()
+			session, _, err := g.SignInByIdentity(ctx, identity(signInAs), key.Record.ID)
+			done(t, err)
+			return session.Reveal()
+		}
+		link, _, err := g.SignIn(ctx, must[ledger.Secret](t)(g.CreateSignIn(ctx, g.who.admin, key.Record.ID)).Reveal())
+		done(t, err)
+		aliceIn := enter(alice)
+		row := scene.last("sign_ins")
+		open := func(when, session string, want bool) {
+			t.Helper()
+			for _, s := range []*service.Service{g.Service, replica} {
+				if _, err := s.SessionCaller(ctx, session); (err == nil) != want {
+					t.Errorf("%s: open: %t, want %t: %v", when, err == nil, want, err)
+				} else if err != nil {
+					checkCode(t, when, err, fault.CodeUnauthenticated)
+				}
+			}
+		}
+		began := must[*service.Caller](t)(g.SessionCaller(ctx, aliceIn))
+		_, err = g.UpdateAPIKey(ctx, g.who.admin, &service.KeyUpdate{Key: key.Record.ID, SlackMember: new(slackMember)})
+		done(t, err)
+		open("alice, after a change of the Slack member", aliceIn, true)
+		done(t, g.update(key.Record.ID, "bob@example.com"))
+		bobIn := enter("bob@example.com")
+		open("alice, after the key was given to bob", aliceIn, false)
+		open("bob", bobIn, true)
+		open("whoever opened a link", link.Reveal(), true)
+		_, err = g.ActivateKillSwitch(ctx, began, "a request that began before")
+		checkCode(t, "an act that began in the session of alice", err, fault.CodeUnauthenticated)
+		done(t, scene.replace(row, row.with(map[string]any{"sign_in_as": ""})))
+		if _, err := g.SessionCaller(ctx, aliceIn); err == nil {
+			t.Error("a session whose identity was removed from its row is open")
+		}
+		done(t, scene.replace(row.with(map[string]any{"sign_in_as": ""}), row))
+		done(t, g.update(key.Record.ID, ""))
+		open("bob, after the key was given to nobody", bobIn, false)
+		open("whoever opened a link, after that", link.Reveal(), true)
+		done(t, g.update(key.Record.ID, alice))
+		open("alice, after the key was given back", aliceIn, true)
+	})
+}
+
 // An identity signs in as keys that name it and as no other, whatever is asked for: not as one
 // that has expired, that names somebody else or nobody any more, nor as an agent's.
 func TestIdentityOpensOnlyItsOwnKeys(t *testing.T) {

@@ -32,6 +32,9 @@ type Caller struct {
 	// slackMember is the Slack member who the caller is, as the key must name them; "" for callers that do
 	// not come from Slack.
 	slackMember string
+	// signInAs is who opened the caller's session by single sign-on, as the key must name them; "" for
+	// callers without such a session.
+	signInAs string
 	// cached reports that the key was not read for this request. A use case
 	// that commits confirms the key in its transaction, and any other reads it again, so a
 	// revoked key fails at its next request on every replica.
@@ -43,7 +46,9 @@ var (
 	errKeyExpired = fault.Errorf(fault.CodeKeyExpired, "the API key has expired: ask an admin for a new one")
 	// errNotThisMember is for a member whom the key named when it was found.
 	errNotThisMember = fault.Errorf(fault.CodeUnauthenticated, "the API key is no longer for this Slack member: ask an admin")
-	errOldSecret     = fault.Errorf(fault.CodeKeyExpired, "the API key was rotated and this secret of it has expired: use the new one, or ask an admin to rotate the key again")
+	// errNotThisIdentity is for a session of somebody whom the key named when it was opened.
+	errNotThisIdentity = fault.Errorf(fault.CodeUnauthenticated, "the API key is no longer for whoever opened this session: sign in again, or ask an admin")
+	errOldSecret       = fault.Errorf(fault.CodeKeyExpired, "the API key was rotated and this secret of it has expired: use the new one, or ask an admin to rotate the key again")
 )
 
 // usable refuses a key that is revoked or expired, and a secret that does not belong to the
@@ -144,6 +149,9 @@ func (s *shared) admit(key *ledger.KeyRecord, caller *Caller, now ledger.Time) e
 	}
 	if err == nil && caller.slackMember != "" && key.SlackMember != caller.slackMember {
 		err = errNotThisMember
+	}
+	if err == nil && caller.signInAs != "" && key.SignInAs != caller.signInAs {
+		err = errNotThisIdentity
 	}
 	if err != nil {
 		if caller.secret != nil { // sessions are not cached

@@ -78,6 +78,7 @@ type SignIn struct {
 	Org       ledger.OrgID // of the key
 	ExpiresAt ledger.Time
 	Session   bool
+	SignInAs  string // who opened a session by single sign-on; "" for everything else
 	Act       int64  // the number of the act that created it
 	MAC       []byte // authenticates all of it
 }

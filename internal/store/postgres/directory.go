@@ -195,13 +195,13 @@ func (s *Store) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time
 	return s.runTransaction(ctx, "touch keys", rt)
 }
 
-const insertSignInSQL = `insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) values ($1, $2, $3, $4, $5, $6, $7)`
+const insertSignInSQL = `insert into sign_ins (hash, key_id, org_id, expires_at, session, sign_in_as, act, mac) values ($1, $2, $3, $4, $5, $6, $7, $8)`
 
 // CreateSignIn implements store.SignIns.
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
 	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, insertSignInSQL,
-			link.Hash[:], bytesOf(link.Key), bytesOf(link.Org.UUID), int64(link.ExpiresAt), false, link.Act, notNil(link.MAC))
+			link.Hash[:], bytesOf(link.Key), bytesOf(link.Org.UUID), int64(link.ExpiresAt), false, link.SignInAs, link.Act, notNil(link.MAC))
 		return explain("create sign-in", err)
 	})
 }
@@ -212,11 +212,11 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 	const sql = `with used as (
 			delete from sign_ins where hash = $1 and not session and expires_at > $2 and key_id = $3 returning key_id
 		)
-		insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) select $4, key_id, $7, $5, true, $8, $6 from used returning key_id`
+		insert into sign_ins (hash, key_id, org_id, expires_at, session, sign_in_as, act, mac) select $4, key_id, $7, $5, true, $9, $8, $6 from used returning key_id`
 	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var key uuid.UUID
 		row := conn.QueryRow(ctx, sql, link[:], int64(now), bytesOf(session.Key), session.Hash[:], int64(session.ExpiresAt), notNil(session.MAC),
-			bytesOf(session.Org.UUID), session.Act)
+			bytesOf(session.Org.UUID), session.Act, session.SignInAs)
 		if err := scanRow("open session", row, target(&key)); err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 func (s *Store) CreateSession(ctx context.Context, session *store.SignIn, now ledger.Time) error {
 	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, insertSignInSQL, session.Hash[:], bytesOf(session.Key), bytesOf(session.Org.UUID), int64(session.ExpiresAt), true,
-			session.Act, notNil(session.MAC))
+			session.SignInAs, session.Act, notNil(session.MAC))
 		if err != nil {
 			return explain("create session", err)
 		}
@@ -254,8 +254,8 @@ func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) 
 }
 
 func (s *Store) signIn(ctx context.Context, what string, in *store.SignIn, now ledger.Time) (*store.SignIn, error) {
-	err := s.queryRow(ctx, what, `select key_id, org_id, expires_at, act, mac from sign_ins where hash = $1 and session = $2 and expires_at > $3`,
-		[]any{in.Hash[:], in.Session, int64(now)}, target(&in.Key), target(&in.Org.UUID), (*int64)(&in.ExpiresAt), &in.Act, &in.MAC)
+	err := s.queryRow(ctx, what, `select key_id, org_id, expires_at, sign_in_as, act, mac from sign_ins where hash = $1 and session = $2 and expires_at > $3`,
+		[]any{in.Hash[:], in.Session, int64(now)}, target(&in.Key), target(&in.Org.UUID), (*int64)(&in.ExpiresAt), &in.SignInAs, &in.Act, &in.MAC)
 	if err != nil {
 		return nil, err
 	}

@@ -147,8 +147,8 @@ const (
 )
 
 func (tx *transaction) insertSignIn(kind string, in *store.SignIn) error {
-	return tx.exec("INSERT INTO sign_ins (hash, kind, key_id, org_id, expires_at, act, mac) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		in.Hash[:], kind, in.Key[:], in.Org.UUID[:], int64(in.ExpiresAt), in.Act, orEmpty(in.MAC))
+	return tx.exec("INSERT INTO sign_ins (hash, kind, key_id, org_id, expires_at, sign_in_as, act, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		in.Hash[:], kind, in.Key[:], in.Org.UUID[:], int64(in.ExpiresAt), in.SignInAs, in.Act, orEmpty(in.MAC))
 }
 
 const forgetExpired = "DELETE FROM sign_ins WHERE expires_at <= ?"
@@ -196,9 +196,9 @@ func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) 
 }
 
 func (s *Store) signIn(ctx context.Context, kind string, in *store.SignIn, now ledger.Time) (*store.SignIn, error) {
-	query := "SELECT key_id, org_id, expires_at, act, mac FROM sign_ins WHERE hash = ? AND kind = ? AND expires_at > ?"
+	query := "SELECT key_id, org_id, expires_at, sign_in_as, act, mac FROM sign_ins WHERE hash = ? AND kind = ? AND expires_at > ?"
 	return readOne(ctx, s, query, []any{in.Hash[:], kind, int64(now)}, func(r row) (*store.SignIn, error) {
-		return in, r.Scan(&in.Key, &in.Org.UUID, (*int64)(&in.ExpiresAt), &in.Act, &in.MAC)
+		return in, r.Scan(&in.Key, &in.Org.UUID, (*int64)(&in.ExpiresAt), &in.SignInAs, &in.Act, &in.MAC)
 	})
 }
 

@@ -52,7 +52,7 @@ func openSession(t *testing.T, s store.Store, link *store.SignIn, session [32]by
 func linkOpensSession(t *testing.T, w *world) {
 	link, bystander := w.newLink(t, "link"), w.newLink(t, "bystander")
 	now := w.now()
-	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: link.Key, Org: link.Org, ExpiresAt: now + 5000, Session: true, Act: 1<<40 + 1, MAC: append(everyByte(), 1)}
+	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: link.Key, Org: link.Org, ExpiresAt: now + 5000, Session: true, SignInAs: "subject|1", Act: 1<<40 + 1, MAC: append(everyByte(), 1)}
 	assertEqual(t, "link", must[*store.SignIn](t)(w.SignInLink(t.Context(), link.Hash, now)), link)
 	wantError(t, "link of another key", openSession(t, w, &store.SignIn{Hash: bystander.Hash, Key: link.Key}, want.Hash, now, now+lifetime), store.ErrNotFound)
 	done(t, w.OpenSession(t.Context(), link.Hash, want, now))
@@ -122,7 +122,7 @@ func createsSession(t *testing.T, w *world) {
 	m, now := w.join(t), w.now()
 	old := &store.SignIn{Hash: ledger.HashToken("old"), Key: m.key.ID.UUID, Org: m.org.ID, ExpiresAt: now + lifetime, Session: true}
 	done(t, w.CreateSession(t.Context(), old, now))
-	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: m.key.ID.UUID, Org: m.org.ID, ExpiresAt: now + 3*lifetime, Session: true, Act: 1<<40 + 1, MAC: everyByte()}
+	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: m.key.ID.UUID, Org: m.org.ID, ExpiresAt: now + 3*lifetime, Session: true, SignInAs: "alice@example.com", Act: 1<<40 + 1, MAC: everyByte()}
 	done(t, w.CreateSession(t.Context(), want, now+2*lifetime))
 	assertEqual(t, "session", must[*store.SignIn](t)(w.open(t).Session(t.Context(), want.Hash, now)), want)
 	_, err := w.SignInLink(t.Context(), want.Hash, now)
