@@ -63,6 +63,10 @@ type Console struct {
 	public  string
 	sso     SSO // nil without it
 	ssoBase string
+	// Failures of the provider and refusals of people have a limit each, so that the one does not hide
+	// the other.
+	ssoDown, ssoRefused lineLimit
+
 	origins *http.CrossOriginProtection
 	ids     problem.IDs
 	pages   map[string]bool // the patterns of pages, for handlers: they cannot refer to routes
@@ -72,6 +76,7 @@ type Console struct {
 func New(c Config) *Console {
 	console := &Console{
 		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, public: c.PublicURL, sso: c.SSO, ssoBase: c.SSOBase,
+		ssoDown: newLineLimit(), ssoRefused: newLineLimit(),
 		origins: http.NewCrossOriginProtection(), ids: problem.NewIDs("web_"), pages: make(map[string]bool),
 	}
 	for _, route := range routes {

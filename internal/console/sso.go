@@ -6,6 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
@@ -184,9 +188,41 @@ func (v *visit) refuseSSO(err error) error {
 	if !errors.As(err, &why) {
 		return err
 	}
-	v.console.log.LogAttrs(v.r.Context(), slog.LevelWarn, "single sign-on failed", slog.String("request_id", v.id), slog.Any("error", why))
 	if why.Unavailable {
+		v.logSSO(&v.console.ssoDown, why)
 		return v.showSignIn(http.StatusServiceUnavailable, why.Shown)
 	}
+	v.logSSO(&v.console.ssoRefused, why)
 	return v.refuseSignIn(http.StatusUnauthorized, why.Shown)
+}
+
+// logSSO logs why somebody was not signed in, unless there were too many such lines.
+func (v *visit) logSSO(lines *lineLimit, why *sso.Error) {
+	unlogged, ok := lines.take(v.console.service.Now().Std())
+	if !ok {
+		return
+	}
+	v.console.log.LogAttrs(v.r.Context(), slog.LevelWarn, "single sign-on failed",
+		slog.String("request_id", v.id), slog.Any("error", why), slog.Int64("unlogged_before", unlogged))
+}
+
+// lineLimit limits the lines of one kind in the log, which strangers can cause: they could fill a disk, or
+// hide other lines among them.
+type lineLimit struct {
+	pace     *rate.Limiter
+	unlogged atomic.Int64 // since the last line
+}
+
+func newLineLimit() lineLimit {
+	const pause, burst = 10 * time.Second, 20
+	return lineLimit{pace: rate.NewLimiter(rate.Every(pause), burst)}
+}
+
+// take reports whether a line may be logged now, and how many were not since the last one.
+func (l *lineLimit) take(now time.Time) (unlogged int64, ok bool) {
+	if !l.pace.AllowN(now, 1) {
+		l.unlogged.Add(1)
+		return 0, false
+	}
+	return l.unlogged.Swap(0), true
 }

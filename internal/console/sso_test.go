@@ -3,12 +3,14 @@ package console_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -276,6 +278,48 @@ func TestSingleSignOnRefusals(t *testing.T) {
 	b.post(t, beginPath, url.Values{"key": {uuid.NewString()}}).expect(t, http.StatusTooManyRequests)
 	if limits.failures != 2 {
 		t.Errorf("%d failures were counted", limits.failures)
+	}
+}
+
+// While the provider is down, somebody who presses the button all the time does not fill the log: after
+// some lines there is one every ten seconds, which says how many there were not. The refusals of people
+// have a limit of their own.
+func TestSingleSignOnFillsNoLog(t *testing.T) {
+	t.Parallel()
+	stub := newSignOn(alice)
+	w := newWorld(t, setup{sso: stub})
+	b := w.browser(t)
+	// lines returns the number of lines with a reason, and how many more these say there were not.
+	lines := func(reason string) (logged, unlogged int) {
+		for line := range strings.Lines(w.log.String()) {
+			var entry struct {
+				Msg, Error     string
+				UnloggedBefore int `json:"unlogged_before"`
+			}
+			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "single sign-on failed" && entry.Error == reason {
+				logged, unlogged = logged+1, unlogged+entry.UnloggedBefore
+			}
+		}
+		return logged, unlogged
+	}
+	down := &sso.Error{Shown: "It does not answer.", Unavailable: true, Why: errors.New("the provider is down")}
+	stub.err = down
+	for range 100 {
+		b.get(t, beginPath).expect(t, http.StatusServiceUnavailable, "It does not answer.")
+	}
+	if n, _ := lines("the provider is down"); n < 1 || n > 30 {
+		t.Errorf("100 attempts have %d lines in the log", n)
+	}
+	stub.err = nil
+	b.get(t, callbackPath).expect(t, http.StatusUnauthorized)
+	if n, _ := lines("forged"); n != 1 {
+		t.Errorf("a refusal has %d lines in the log while the provider is down", n)
+	}
+	w.elapsed.Add(int64(time.Minute))
+	stub.err = down
+	b.get(t, beginPath).expect(t, http.StatusServiceUnavailable)
+	if logged, unlogged := lines("the provider is down"); logged+unlogged != 101 {
+		t.Errorf("of 101 attempts the log has %d and says of %d that it has not", logged, unlogged)
 	}
 }
 
