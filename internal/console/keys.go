@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -23,12 +24,14 @@ type keysView struct {
 	Own  ledger.KeyID // the key of this session
 	// First and Next are links to other pages, or "".
 	First, Next string
+	After       string // the position of this page, which its forms keep; "" for the first
 	Now         ledger.Time
 	SSO, Slack  bool // what the server has
 	Made        *service.NewKey
 	Rotated     *service.NewKey
-	Link        string // to sign in
-	Again       bool   // the form was sent before
+	Link        string       // to sign in
+	LinkFor     ledger.KeyID // the key that Link signs in as
+	Again       bool         // the form was sent before
 	Asked       askedKey
 	Refusal     *refusal
 	Kept        *keptIdentity // nil: no change of one was refused
@@ -65,7 +68,7 @@ func (v *visit) showKeys(status int, caller *service.Caller, page *keysView) err
 	page.SSO, page.Slack = v.console.sso != nil, v.hasSlack()
 	page.Asked.Role = cmp.Or(page.Asked.Role, string(ledger.RoleAgent))
 	if after != uuid.Nil {
-		page.First = "/api-keys"
+		page.First, page.After = "/api-keys", after.String()
 	}
 	if len(keys) > keysPage {
 		page.Next = "/api-keys?after=" + keys[keysPage-1].ID.String()
@@ -124,7 +127,7 @@ func createSignIn(v *visit) error {
 	page := &keysView{}
 	page.Again, err = v.onlyOnce(sent, func() error {
 		secret, err := v.console.service.CreateSignIn(v.r.Context(), caller, id)
-		page.Link = v.here("/sign-in") + "#" + secret.Reveal()
+		page.Link, page.LinkFor = v.here("/sign-in")+"#"+secret.Reveal(), id
 		return err
 	})
 	if err != nil {
@@ -210,7 +213,20 @@ func updateKey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.seeOther("/api-keys#key-" + id.String())
+	return v.seeKey(id)
+}
+
+// seeKey redirects to a key in the list, on the page whose form was sent.
+func (v *visit) seeKey(id ledger.KeyID) error {
+	after, err := v.readID("after")
+	if err != nil {
+		return err
+	}
+	to := url.URL{Path: "/api-keys", Fragment: "key-" + id.String()}
+	if after != uuid.Nil {
+		to.RawQuery = "after=" + after.String()
+	}
+	v.seeOther(to.String())
 	return nil
 }
 
@@ -226,6 +242,5 @@ func revokeKey(v *visit) error {
 	if _, err := v.console.service.RevokeAPIKey(v.r.Context(), caller, ledger.KeyID{UUID: id}); err != nil {
 		return err
 	}
-	v.seeOther("/api-keys")
-	return nil
+	return v.seeKey(ledger.KeyID{UUID: id})
 }

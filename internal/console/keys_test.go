@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -191,4 +192,39 @@ func TestManyKeysHavePages(t *testing.T) {
 	first := admin.get(t, "/api-keys").expect(t, http.StatusOK, "key 50", "Next →").without(t, "key 51", "← First")
 	last := regexp.MustCompile(`/api-keys\?after=[0-9a-f-]+`).FindString(first.body)
 	admin.get(t, last).expect(t, http.StatusOK, "key 51", `<a href="/api-keys">← First</a>`).without(t, "key 50", "Next →")
+}
+
+// The forms about a key lead back to the page of the list that has it: what was refused is there to be
+// corrected, and what was changed is in sight. A sign-in link says whose it is.
+func TestKeyFormsStayOnTheirPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	var last *service.NewKey
+	for i := range 60 {
+		key, err := w.service.Operator().CreateKey(t.Context(), "acme", &service.KeyRequest{Name: fmt.Sprintf("key %d", i), Role: ledger.RoleMember})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = key
+	}
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	id := last.Record.ID.String()
+	next := regexp.MustCompile(`href="(/api-keys\?after=[^"]+)"`).FindStringSubmatch(admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, id).body)
+	if next == nil {
+		t.Fatal("the list has one page")
+	}
+	second := next[1]
+	page := admin.get(t, second).expect(t, http.StatusOK, "key 59")
+	actions := map[string]string{}
+	for _, found := range regexp.MustCompile(`action="(/api-keys/`+id+`/([a-z-]+)[^"]*)"`).FindAllStringSubmatch(page.body, -1) {
+		actions[found[2]] = html.UnescapeString(found[1])
+	}
+	admin.post(t, actions["sign-in-as"], url.Values{"sign_in_as": {"with space"}}).expect(t, http.StatusUnprocessableEntity, "was not changed", `value="with space"`)
+	admin.post(t, actions["sign-in"], admin.fill(t, second, nil)).expect(t, http.StatusCreated, "The sign-in link for key 59 is ready")
+	for _, form := range []string{"sign-in-as", "revoke"} {
+		answer := admin.post(t, actions[form], url.Values{"sign_in_as": {"alice@example.com"}}).expect(t, http.StatusSeeOther)
+		if to, want := answer.Header.Get("Location"), second+"#key-"+id; to != want {
+			t.Errorf("%s leads to %s, want %s", form, to, want)
+		}
+	}
 }
