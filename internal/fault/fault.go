@@ -22,6 +22,7 @@ const (
 	CodeInvalid             Code = "invalid_request"
 	CodeIdempotencyConflict Code = "idempotency_conflict"
 	CodeNameTaken           Code = "name_taken"
+	CodeIdentityTaken       Code = "identity_taken"
 	CodeChainSealed         Code = "chain_sealed"
 	CodeOutcomeConflict     Code = "outcome_conflict"
 	CodeApprovalDecided     Code = "approval_decided"

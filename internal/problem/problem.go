@@ -36,6 +36,7 @@ var kinds = map[fault.Code]Kind{
 	fault.CodeMethodNotAllowed:    {http.StatusMethodNotAllowed, "Method not allowed"},
 	fault.CodeIdempotencyConflict: {http.StatusConflict, "Idempotency conflict"},
 	fault.CodeNameTaken:           {http.StatusConflict, "Name taken"},
+	fault.CodeIdentityTaken:       {http.StatusConflict, "Identity taken"},
 	fault.CodeChainSealed:         {http.StatusConflict, "Chain sealed"},
 	fault.CodeOutcomeConflict:     {http.StatusConflict, "Outcome conflict"},
 	fault.CodeApprovalDecided:     {http.StatusConflict, "Approval decided"},

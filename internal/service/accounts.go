@@ -182,11 +182,11 @@ func (s *accountService) namesFree(ctx context.Context, org ledger.OrgID, reques
 			continue
 		}
 		if request.SignInAs != "" && key.SignInAs == request.SignInAs {
-			return fault.Errorf(fault.CodeNameTaken,
+			return fault.Errorf(fault.CodeIdentityTaken,
 				"%s is for %s already: choose another identity, or change or revoke that key first", named(key), key.SignInAs)
 		}
 		if request.SlackMember != "" && key.SlackMember == request.SlackMember {
-			return fault.Errorf(fault.CodeNameTaken,
+			return fault.Errorf(fault.CodeIdentityTaken,
 				"%s is for the Slack member %s already: enter another member, or change or revoke that key first", named(key), key.SlackMember)
 		}
 		if request.Name != "" && key.Name == request.Name && decides {

@@ -198,17 +198,17 @@ func TestIdentitiesAreUnique(t *testing.T) {
 		ctx, admin := t.Context(), g.who.admin
 		first, _ := g.newKey(&service.KeyRequest{Name: "first", Role: ledger.RoleMember, SignInAs: alice})
 		_, err := g.CreateAPIKey(ctx, admin, &service.KeyRequest{Name: "second", Role: ledger.RoleAdmin, SignInAs: alice})
-		checkCode(t, "a second key", err, fault.CodeNameTaken)
+		checkCode(t, "a second key", err, fault.CodeIdentityTaken)
 		second, _ := g.newKey(&service.KeyRequest{Name: "second", Role: ledger.RoleAdmin})
-		checkCode(t, "a second key, later", g.update(second.Record.ID, alice), fault.CodeNameTaken)
+		checkCode(t, "a second key, later", g.update(second.Record.ID, alice), fault.CodeIdentityTaken)
 		checkCode(t, "an agent's key", g.update(g.who.agent.Key, alice+"x"), fault.CodeInvalid)
 		_, err = g.UpdateAPIKey(ctx, g.who.member, &service.KeyUpdate{Key: second.Record.ID, SignInAs: new("bob")})
 		checkCode(t, "a change by a member", err, fault.CodeForbidden)
 		g.newKey(&service.KeyRequest{Name: "third", Role: ledger.RoleMember, SlackMember: slackMember})
 		_, err = g.CreateAPIKey(ctx, admin, &service.KeyRequest{Name: "fourth", Role: ledger.RoleMember, SlackMember: slackMember})
-		checkCode(t, "a second key of a Slack member", err, fault.CodeNameTaken)
+		checkCode(t, "a second key of a Slack member", err, fault.CodeIdentityTaken)
 		_, err = g.UpdateAPIKey(ctx, admin, &service.KeyUpdate{Key: second.Record.ID, SignInAs: new("carol"), SlackMember: new(slackMember)})
-		checkCode(t, "a second key of a Slack member, later", err, fault.CodeNameTaken)
+		checkCode(t, "a second key of a Slack member, later", err, fault.CodeIdentityTaken)
 		_, err = g.UpdateAPIKey(ctx, admin, &service.KeyUpdate{Key: g.who.agent.Key, SlackMember: new("T1/U2")})
 		checkCode(t, "an agent's key with a Slack member", err, fault.CodeInvalid)
 		other := g.within(t, "rival")
@@ -254,7 +254,7 @@ func TestIdentitiesAreUniqueAtOnce(t *testing.T) {
 			if err == nil {
 				kept++
 			} else {
-				checkCode(t, "the other", err, fault.CodeNameTaken)
+				checkCode(t, "the other", err, fault.CodeIdentityTaken)
 			}
 			_, _, signedIn := g.SignInByIdentity(t.Context(), identity(alice), keys[i].Record.ID)
 			if (signedIn == nil) != (err == nil) {
@@ -310,7 +310,7 @@ func TestTakingAChangeBackRestoresNobody(t *testing.T) {
 				}
 			},
 		}).UpdateAPIKey(t.Context(), g.who.admin, &service.KeyUpdate{Key: key.Record.ID, SlackMember: new(slackMember)})
-		checkCode(t, name, err, fault.CodeNameTaken)
+		checkCode(t, name, err, fault.CodeIdentityTaken)
 		now := must[*ledger.KeyRecord](t)(g.store.Key(t.Context(), key.Record.ID))
 		if (now.SignInAs == "") != (removed.signInAs != nil) || (now.SlackMember == "") != (removed.member != nil) || now.SlackMember == slackMember {
 			t.Errorf("%s was removed: the key is for %q and %q", name, now.SignInAs, now.SlackMember)
