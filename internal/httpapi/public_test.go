@@ -158,7 +158,7 @@ func TestPublicResult(t *testing.T) {
 	})
 }
 
-// The page says what the JSON says, runs nothing but the script that hashes copies, which
+// The page says what the JSON says and nothing that could be taken for more, runs nothing but the script that hashes copies, which
 // its policy names, loads nothing and tells nobody where it was.
 func TestPublicPage(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
@@ -167,6 +167,13 @@ func TestPublicPage(t *testing.T) {
 			"is verified":        s.issue(t, s.acme.admin, "receipt", *s.seal(t, s.acme.agent, "page").ReceiptID).Path,
 			"is not decided yet": s.issue(t, s.acme.admin, "approval", asked).Path,
 			"nothing to show":    "/public/v2/verify/" + unknownToken(),
+		}
+		denied := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"denied"}`))
+		s.post(t, s.acme.member, "/v1/approvals/"+denied+"/deny", `{}`).expect(t, http.StatusOK)
+		pages["The record of this decision is verified"] = s.issue(t, s.acme.admin, "approval", denied).Path
+		// Nobody must take a denial whose record is verified for an approval.
+		if page := string(s.browse(t, "/public/approvals/"+denied).body); !strings.Contains(page, "This page does not show whether the action was approved or denied.") {
+			t.Errorf("the page of a denial is:\n%s", page)
 		}
 		broken := *s.seal(t, s.rival.agent, "page").ReceiptID
 		pages["failed verification"] = s.issue(t, s.rival.admin, "receipt", broken).Path
