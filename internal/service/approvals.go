@@ -337,6 +337,8 @@ type ApprovalFilter struct {
 	// Glance adds payloads to the first approvals of a bare list, up to PageBytes in total.
 	// It does not judge the approvals by the rules in force.
 	Glance bool
+
+	oldest bool // the oldest first
 }
 
 // Approvals lists approvals, newest first. Those that fail authentication are marked.
@@ -375,7 +377,7 @@ func (s *approvalService) listApprovals(ctx context.Context, caller *Caller, fil
 
 // approvalRecords reads the approvals that the caller may see.
 func (s *approvalService) approvalRecords(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*store.ApprovalRecord, error) {
-	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
+	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Oldest: filter.oldest, Before: filter.Before, Limit: filter.Limit}
 	if caller.Role == ledger.RoleAgent {
 		query.OpenedBy = &caller.Key
 	}
@@ -384,8 +386,8 @@ func (s *approvalService) approvalRecords(ctx context.Context, caller *Caller, f
 }
 
 const (
-	// maxWaiting is the number of approvals of each open status that are considered for a list of the
-	// most urgent, and waitingPage how many of them are in memory at a time.
+	// maxWaiting is the number of the oldest approvals of each open status that are considered for a list
+	// of the most urgent, and waitingPage how many of them are in memory at a time.
 	maxWaiting  = 1000
 	waitingPage = 200
 )
@@ -393,26 +395,30 @@ const (
 // WaitingApprovals lists approvals that can still be decided, in the order of their expiry, as a bare
 // list with a glance (see ApprovalFilter). Those that fail authentication are marked and come first.
 //
-// The stores cannot sort by expiry, which is only in an approval's authenticated body. So the newest
-// maxWaiting of each open status are read and sorted here.
+// The stores cannot sort by expiry, which is only in an approval's authenticated body. So the oldest
+// maxWaiting of each open status are read and sorted here, and of more also the newest waitingPage:
+// the oldest expire first, unless clients ask for shorter times.
 func (s *approvalService) WaitingApprovals(ctx context.Context, caller *Caller, limit int) ([]*ApprovalView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
 	var urgent []waitingApproval
 	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
-		filter := ApprovalFilter{Status: status, Limit: waitingPage}
-		for range maxWaiting / waitingPage {
+		filter := ApprovalFilter{Status: status, Limit: waitingPage, oldest: true}
+		for read := 0; ; {
 			page, err := s.approvalRecords(ctx, caller, filter)
 			if err != nil {
 				return nil, err
 			}
 			urgent = s.mostUrgent(urgent, page, limit)
-			if len(page) < waitingPage {
+			if len(page) < waitingPage || !filter.oldest {
 				break
 			}
 			last := page[len(page)-1]
 			filter.Before = &store.ApprovalAt{RequestedAt: last.RequestedAt, ID: last.ID}
+			if read += len(page); read == maxWaiting {
+				filter.oldest, filter.Before = false, nil
+			}
 		}
 	}
 	org, err := s.organization(ctx, caller.Org)
@@ -447,6 +453,8 @@ func (s *approvalService) mostUrgent(list []waitingApproval, page []*store.Appro
 	slices.SortFunc(list, func(a, b waitingApproval) int {
 		return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.record.RequestedAt, b.record.RequestedAt), bytes.Compare(a.record.ID.UUID[:], b.record.ID.UUID[:]))
 	})
+	// One of the newest may have been among the oldest, too.
+	list = slices.CompactFunc(list, func(a, b waitingApproval) bool { return a.record.ID == b.record.ID })
 	return slices.Clip(list[:min(len(list), limit)])
 }
 

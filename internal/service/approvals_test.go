@@ -239,6 +239,44 @@ func TestLargePayloadsHideNothing(t *testing.T) {
 	})
 }
 
+// However many approvals wait, those that expire first are at the head of the list: the oldest, and the
+// newest if somebody asked for a shorter time. None is listed twice.
+func TestMostUrgentOfManyApprovals(t *testing.T) {
+	t.Parallel()
+	g := govern(t, testdb.SQLite(t))
+	chain := func(hours int) ledger.ChainID {
+		opened := request(t, ledger.ParseChainRequest, fmt.Sprintf(`{"name":"short","policy_config":{"approval_timeout_hours":%d}}`, hours))
+		return must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.agent, opened, "")).ID
+	}
+	day, hour := chain(24), chain(1)
+	want := []ledger.ApprovalID{{}, g.ask(day)}
+	g.clock.Advance(time.Minute)
+	want = append(want, g.ask(day))
+	for _, day := range []ledger.ChainID{day, chain(24)} { // a chain asks for 1000 at most
+		for range 550 {
+			g.clock.Advance(time.Millisecond)
+			g.ask(day)
+		}
+	}
+	want[0] = g.ask(hour)
+	var got []ledger.ApprovalID
+	seen := make(map[ledger.ApprovalID]bool)
+	for i, view := range must[[]*service.ApprovalView](t)(g.WaitingApprovals(t.Context(), g.who.member, 1200)) {
+		if seen[view.ID] {
+			t.Errorf("%s is listed twice", view.ID)
+		}
+		if seen[view.ID] = true; i < len(want) {
+			got = append(got, view.ID)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the most urgent (-want +got):\n%s", diff)
+	}
+	if len(seen) != 1103 {
+		t.Errorf("%d are listed, want all 1103", len(seen))
+	}
+}
+
 // The approvals that wait are listed in the order of their expiry, however many were requested later.
 // Those that have expired are left out before anything has recorded it, and an agent sees only its own.
 func TestWaitingApprovalsAreListedByExpiry(t *testing.T) {

@@ -64,6 +64,7 @@ type ApprovalQuery struct {
 	OpenedBy *ledger.KeyID // the key that opened their chains; nil: any
 	Chain    *ledger.ChainID
 	Status   ledger.ApprovalStatus // "": any
+	Oldest   bool                  // the oldest first, and not the newest
 	Before   *ApprovalAt           // those after this position in the list
 	Limit    int
 }

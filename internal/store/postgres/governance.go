@@ -68,11 +68,15 @@ func approvalsStatement(query store.ApprovalQuery) (string, []any) {
 	if query.Status != "" {
 		filter("status = $%d", string(query.Status))
 	}
+	after, order := "<", "desc"
+	if query.Oldest {
+		after, order = ">", "asc"
+	}
 	if query.Before != nil {
-		filter("(requested_at, id) < ($%d, $%d)", int64(query.Before.RequestedAt), bytesOf(query.Before.ID.UUID))
+		filter("(requested_at, id) "+after+" ($%d, $%d)", int64(query.Before.RequestedAt), bytesOf(query.Before.ID.UUID))
 	}
 	args = append(args, query.Limit)
-	fmt.Fprintf(&sql, " order by requested_at desc, id desc limit $%d", len(args))
+	fmt.Fprintf(&sql, " order by requested_at %[1]s, id %[1]s limit $%[2]d", order, len(args))
 	return sql.String(), args
 }
 

@@ -49,10 +49,14 @@ func approvalsQuery(q store.ApprovalQuery) (string, []any) {
 	if q.Status != "" {
 		filter("status = ?", string(q.Status))
 	}
-	if q.Before != nil {
-		filter("(requested_at, id) < (?, ?)", int64(q.Before.RequestedAt), q.Before.ID.UUID[:])
+	after, order := "<", "DESC"
+	if q.Oldest {
+		after, order = ">", "ASC"
 	}
-	query := "SELECT " + approvalColumns + " FROM approvals WHERE " + strings.Join(where, " AND ") + " ORDER BY requested_at DESC, id DESC LIMIT ?"
+	if q.Before != nil {
+		filter("(requested_at, id) "+after+" (?, ?)", int64(q.Before.RequestedAt), q.Before.ID.UUID[:])
+	}
+	query := "SELECT " + approvalColumns + " FROM approvals WHERE " + strings.Join(where, " AND ") + " ORDER BY requested_at " + order + ", id " + order + " LIMIT ?"
 	return query, append(args, int64(q.Limit))
 }
 

@@ -25,6 +25,7 @@ func TestPlans(t *testing.T) {
 	}{
 		"all":                         {store.ApprovalQuery{}, "approvals_org"},
 		"pending":                     {store.ApprovalQuery{Status: ledger.ApprovalPending}, "approvals_status"},
+		"pending, the oldest":         {store.ApprovalQuery{Status: ledger.ApprovalPending, Oldest: true, Before: new(store.ApprovalAt)}, "approvals_status"},
 		"of a key":                    {store.ApprovalQuery{OpenedBy: &key}, "approvals_opener"},
 		"of a key, further on":        {store.ApprovalQuery{OpenedBy: &key, Before: new(store.ApprovalAt)}, "approvals_opener"},
 		"of a key, denied":            {store.ApprovalQuery{OpenedBy: &key, Status: ledger.ApprovalDenied}, "approvals_opener"},

@@ -209,6 +209,12 @@ func listsApprovals(t *testing.T, w *world) {
 		assertEqual(t, f.name, must[[]*store.ApprovalRecord](t)(w.Approvals(t.Context(), f.query)), want)
 		f.query.Limit = 2
 		assertEqual(t, f.name+", limited", must[[]*store.ApprovalRecord](t)(w.Approvals(t.Context(), f.query)), want[:min(2, len(want))])
+		if f.query.Before != nil {
+			continue // it means others in the other order
+		}
+		slices.Reverse(want)
+		f.query.Oldest = true
+		assertEqual(t, f.name+", oldest first", must[[]*store.ApprovalRecord](t)(w.Approvals(t.Context(), f.query)), want[:min(2, len(want))])
 	}
 }
 
@@ -223,8 +229,9 @@ func pagesApprovals(t *testing.T, w *world) {
 		records = append(records, record)
 	}
 	w.write(t, &store.Changes{NewApprovals: records})
-	for _, status := range []ledger.ApprovalStatus{"", ledger.ApprovalPending} {
-		query := store.ApprovalQuery{Org: m.org.ID, Status: status, Limit: 4}
+	want := newestFirst(records)
+	for _, query := range []store.ApprovalQuery{{}, {Status: ledger.ApprovalPending}, {Oldest: true}, {Status: ledger.ApprovalPending, Oldest: true}} {
+		query.Org, query.Limit = m.org.ID, 4
 		var got []*store.ApprovalRecord
 		for {
 			page := must[[]*store.ApprovalRecord](t)(w.Approvals(t.Context(), query))
@@ -235,7 +242,10 @@ func pagesApprovals(t *testing.T, w *world) {
 			last := page[len(page)-1]
 			query.Before = &store.ApprovalAt{RequestedAt: last.RequestedAt, ID: last.ID}
 		}
-		assertEqual(t, "approvals", got, newestFirst(records))
+		if query.Oldest {
+			slices.Reverse(got)
+		}
+		assertEqual(t, "approvals", got, want)
 	}
 }
 
