@@ -25,7 +25,7 @@ func TestPoliciesAreReadCheckedAndPut(t *testing.T) {
 	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
 	member.get(t, "/policies").expect(t, http.StatusOK, "Only the built-in rules apply", "v0&#43;").without(t, "<textarea")
 	draft := func(text, format string) url.Values {
-		return url.Values{"document": {strings.ReplaceAll(text, "\n", "\r\n")}, "format": {format}}
+		return url.Values{"document": {strings.ReplaceAll(text, "\n", "\r\n")}, "format": {format}, "replaces": {"0"}}
 	}
 	for _, path := range []string{"/policies/check", "/policies"} {
 		bad := strings.Replace(rules, "action_name ==", "colour ==", 1)
@@ -45,6 +45,36 @@ func TestPoliciesAreReadCheckedAndPut(t *testing.T) {
 	if event := w.record(t, w.acme, w.open(t, w.acme, "tidy"), strings.Replace(harmless, "look_up", "delete_all", 1)); event.Status != ledger.EventDenied {
 		t.Errorf("under the set, the action is %s", event.Status)
 	}
+}
+
+// A draft replaces the set that its author saw, and not one that somebody else has put in force since.
+// The author keeps the draft, sees the other set, and may then replace that one.
+func TestPoliciesAreNotReplacedUnseen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	first, second := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleAdmin)
+	seen := func(a *answer) string {
+		t.Helper()
+		found := regexp.MustCompile(`name="replaces" value="(\d+)"`).FindStringSubmatch(a.body)
+		if found == nil {
+			t.Fatalf("the form does not say what it replaces:\n%s", a.body)
+		}
+		return found[1]
+	}
+	draft := func(name, replaces string) url.Values {
+		return url.Values{"document": {strings.Replace(rules, "no-deletes", name, 1)}, "format": {"yaml"}, "replaces": {replaces}}
+	}
+	for round := range 2 { // without a set, and with one
+		atFirst, atSecond := seen(first.get(t, "/policies")), seen(second.get(t, "/policies"))
+		theirs, mine := fmt.Sprintf("theirs-%d", round), fmt.Sprintf("mine-%d", round)
+		second.post(t, "/policies", draft(theirs, atSecond)).expect(t, http.StatusSeeOther)
+		checked := first.post(t, "/policies/check", draft(mine, atFirst)).expect(t, http.StatusOK, "✓ Checked")
+		refused := first.post(t, "/policies", draft(mine, seen(checked))).expect(t, http.StatusConflict, "Nothing was changed", "Somebody put another set in force", theirs, mine).without(t, "has problems")
+		first.get(t, "/policies").expect(t, http.StatusOK, theirs).without(t, mine)
+		first.post(t, "/policies", draft(mine, seen(refused))).expect(t, http.StatusSeeOther)
+		first.get(t, "/policies").expect(t, http.StatusOK, mine)
+	}
+	first.post(t, "/policies", url.Values{"document": {rules}, "format": {"yaml"}}).expect(t, http.StatusUnprocessableEntity, "cannot be read", "delete_all")
 }
 
 // The audit log lists every administrative act, newest first, and can be paged to

@@ -200,7 +200,7 @@ func furnish(t *testing.T, w *world) map[string]string {
 	link := shownOnce(t, admin.post(t, "/public-links", admin.fill(t, "/receipts/"+sealed.String(), url.Values{
 		"days": {"30"}, "artifact_type": {"receipt"}, "artifact_id": {sealed.String()},
 	})).expect(t, http.StatusCreated))
-	admin.post(t, "/policies", url.Values{"document": {rules}, "format": {"yaml"}}).expect(t, http.StatusSeeOther)
+	admin.post(t, "/policies", url.Values{"document": {rules}, "format": {"yaml"}, "replaces": {"0"}}).expect(t, http.StatusSeeOther)
 	version := regexp.MustCompile(`/policies/versions/([^"]+)`).FindStringSubmatch(admin.get(t, "/policies").body)
 	return map[string]string{
 		"{receipt_id}": sealed.String(), "{approval_id}": asked.ID.String(), "{chain_id}": asked.Chain.String(), "{webhook_id}": hooks[0].ID.String(),

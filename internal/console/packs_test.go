@@ -40,7 +40,7 @@ func TestStarterPoliciesAreOffered(t *testing.T) {
 
 	rival := w.signedIn(t, w.rival, ledger.RoleAdmin)
 	rival.get(t, pack).expect(t, http.StatusOK, put)
-	rival.post(t, "/policies", url.Values{"document": {rules}, "format": {"yaml"}}).expect(t, http.StatusSeeOther)
+	rival.post(t, "/policies", url.Values{"document": {rules}, "format": {"yaml"}, "replaces": {"0"}}).expect(t, http.StatusSeeOther)
 	rival.post(t, pack, nil).expect(t, http.StatusConflict, "Nothing was changed", "has a policy set by now").without(t, put)
 	rival.get(t, "/policies").expect(t, http.StatusOK, "no-deletes").without(t, "mail to others")
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 
 	"countersign/internal/fault"
@@ -26,10 +27,13 @@ type policiesView struct {
 
 // draft is a set that is being written.
 type draft struct {
-	Text    string
-	JSON    bool
-	Refusal *refusal // what is wrong with it
-	Checked *service.PolicyView
+	Text     string
+	JSON     bool
+	Replaces string // the number of the set that was in force when the draft was begun
+	// Overtaken says that another set was put in force since.
+	Overtaken bool
+	Refusal   *refusal // what is wrong with it
+	Checked   *service.PolicyView
 }
 
 func showPolicies(v *visit) error {
@@ -64,6 +68,9 @@ func (v *visit) showPolicies(status int, caller *service.Caller, d draft) error 
 			page.Draft = draft{Text: string(page.InForce.Document), JSON: page.InForce.Format == "json"}
 		}
 	}
+	if page.Draft.Replaces == "" {
+		page.Draft.Replaces = strconv.FormatInt(v.organization.Controls.Policy.Number, 10)
+	}
 	return v.show(status, "policies.html", "Policies", page)
 }
 
@@ -84,7 +91,7 @@ func showPolicy(v *visit) error {
 }
 
 func checkPolicy(v *visit) error {
-	return v.takePolicy(func(caller *service.Caller, document *service.PolicyDocument) (*service.PolicyView, error) {
+	return v.takePolicy(func(caller *service.Caller, document *service.PolicyDocument, _ string) (*service.PolicyView, error) {
 		set, err := v.console.service.CheckPolicy(v.r.Context(), caller, document)
 		if err != nil {
 			return nil, err
@@ -94,15 +101,19 @@ func checkPolicy(v *visit) error {
 }
 
 func putPolicy(v *visit) error {
-	return v.takePolicy(func(caller *service.Caller, document *service.PolicyDocument) (*service.PolicyView, error) {
-		_, err := v.console.service.PutPolicy(v.r.Context(), caller, document)
+	return v.takePolicy(func(caller *service.Caller, document *service.PolicyDocument, replaces string) (*service.PolicyView, error) {
+		number, err := strconv.ParseInt(replaces, 10, 64)
+		if err != nil {
+			return nil, errBadForm
+		}
+		_, err = v.console.service.ReplacePolicy(v.r.Context(), caller, document, number)
 		return nil, err
 	})
 }
 
-// takePolicy passes the draft of a form to use. If use returns a checked set, the page shows it;
-// otherwise the draft was put in force.
-func (v *visit) takePolicy(use func(*service.Caller, *service.PolicyDocument) (*service.PolicyView, error)) error {
+// takePolicy passes the draft of a form to use, with what it replaces. If use returns a checked set, the
+// page shows it; otherwise the draft was put in force.
+func (v *visit) takePolicy(use func(caller *service.Caller, document *service.PolicyDocument, replaces string) (*service.PolicyView, error)) error {
 	caller, err := v.admin()
 	if err != nil {
 		return err
@@ -112,8 +123,14 @@ func (v *visit) takePolicy(use func(*service.Caller, *service.PolicyDocument) (*
 		return err
 	}
 	// Problems name lines and columns of the text as it was typed, so do not trim it.
-	d := draft{Text: strings.ReplaceAll(sent.values.Get("document"), "\r\n", "\n"), JSON: sent.text("format") == "json"}
-	d.Checked, err = use(caller, &service.PolicyDocument{Text: []byte(d.Text), YAML: !d.JSON})
+	d := draft{Text: strings.ReplaceAll(sent.values.Get("document"), "\r\n", "\n"), JSON: sent.text("format") == "json", Replaces: sent.text("replaces")}
+	d.Checked, err = use(caller, &service.PolicyDocument{Text: []byte(d.Text), YAML: !d.JSON}, d.Replaces)
+	if codeOf(err) == fault.CodePolicyChanged {
+		// The page shows the other set, so sending the draft once more means to replace that one.
+		err = fault.Errorf(fault.CodePolicyChanged, "somebody put another set in force after you opened this page, and it was not replaced: read its rules above, and take what "+
+			"you need of them into yours. Putting yours in force again replaces it")
+		d.Overtaken, d.Replaces = true, ""
+	}
 	if d.Refusal = refusalOf(err); d.Refusal != nil {
 		return v.showPolicies(d.Refusal.Status, caller, d)
 	}

@@ -138,6 +138,6 @@ func TestLargestFormsAreSaved(t *testing.T) {
 	line := "# " + strings.Repeat("ж", 3) + "\r\n"
 	const largest = 256 << 10
 	set := strings.Repeat(line, (largest-len(rules))/(len(line)-1)) + rules
-	admin.post(t, "/policies", url.Values{"document": {set}, "format": {"yaml"}}).expect(t, http.StatusSeeOther)
-	admin.post(t, "/policies", url.Values{"document": {set + line}, "format": {"yaml"}}).expect(t, http.StatusUnprocessableEntity, "at most 262144")
+	admin.post(t, "/policies", url.Values{"document": {set}, "format": {"yaml"}, "replaces": {"0"}}).expect(t, http.StatusSeeOther)
+	admin.post(t, "/policies", url.Values{"document": {set + line}, "format": {"yaml"}, "replaces": {"1"}}).expect(t, http.StatusUnprocessableEntity, "at most 262144")
 }

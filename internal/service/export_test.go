@@ -101,7 +101,7 @@ func (s *Service) PutPolicyAsBefore(ctx context.Context, caller *Caller, documen
 	if err != nil {
 		return nil, err
 	}
-	return s.putPolicy(ctx, caller, document, set, false)
+	return s.putPolicy(ctx, caller, document, set, nil)
 }
 
 // IgnoreSlowness lets batches fill up however long planning takes: under the race detector

@@ -121,11 +121,25 @@ func (s *policyService) PutPolicy(ctx context.Context, caller *Caller, document 
 	if err != nil {
 		return nil, err
 	}
-	return s.putPolicy(ctx, caller, document, set, false)
+	return s.putPolicy(ctx, caller, document, set, nil)
 }
 
-// putPolicy puts a compiled set in force. If first is set, it refuses to replace another set.
-func (s *policyService) putPolicy(ctx context.Context, caller *Caller, document *PolicyDocument, set *policy.Set, first bool) (*PolicyView, error) {
+// ReplacePolicy is PutPolicy for a set that was written while a certain set was in force. It fails if
+// another one is by now. The number is that of the set to replace, or 0 if there was none.
+func (s *policyService) ReplacePolicy(ctx context.Context, caller *Caller, document *PolicyDocument, number int64) (*PolicyView, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	set, err := s.compileFor(ctx, caller.Org, document)
+	if err != nil {
+		return nil, err
+	}
+	return s.putPolicy(ctx, caller, document, set, &number)
+}
+
+// putPolicy puts a compiled set in force. If replaces is not nil, it refuses to replace another set than
+// the one with that number.
+func (s *policyService) putPolicy(ctx context.Context, caller *Caller, document *PolicyDocument, set *policy.Set, replaces *int64) (*PolicyView, error) {
 	_, format := document.format()
 	var record *store.PolicyRecord
 	var settings ledger.Settings
@@ -140,8 +154,12 @@ func (s *policyService) putPolicy(ctx context.Context, caller *Caller, document 
 			record, err = b.policyRecord(org.ID, current.Number)
 			return nil, err
 		}
-		if first && current.Number > 0 {
+		switch {
+		case replaces == nil || *replaces == current.Number:
+		case *replaces == 0:
 			return nil, errNotFirstPolicy
+		default:
+			return nil, errOtherPolicy
 		}
 		number := current.Number + 1
 		record = &store.PolicyRecord{
@@ -668,10 +686,13 @@ func (s *policyService) PutFirstPolicyPack(ctx context.Context, caller *Caller, 
 	if err != nil {
 		return nil, err
 	}
-	return s.putPolicy(ctx, caller, document, set, true)
+	return s.putPolicy(ctx, caller, document, set, new(int64))
 }
 
-var errNotFirstPolicy = fault.Errorf(fault.CodePolicyChanged, "the organization has a policy set by now, and it was not replaced; put the new set explicitly to replace it")
+var (
+	errNotFirstPolicy = fault.Errorf(fault.CodePolicyChanged, "the organization has a policy set by now, and it was not replaced; put the new set explicitly to replace it")
+	errOtherPolicy    = fault.Errorf(fault.CodePolicyChanged, "another policy set was put in force meanwhile, and it was not replaced; put the new set again to replace it")
+)
 
 func (s *policyService) compilePack(ctx context.Context, caller *Caller, name string) (*PolicyDocument, *policy.Set, error) {
 	text, ok := policy.Pack(name)
