@@ -57,6 +57,28 @@ func TestReviewerDecides(t *testing.T) {
 	}
 }
 
+// A payment of an amount in another currency, or of none at all, is not shown as one of nothing: neither in
+// the lists, nor in the sentence and the facts of its page, nor among the earlier events of another.
+func TestAmountsThatAreNotKnownAreNotNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	chain := w.open(t, w.acme, "abroad")
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	for _, payload := range []string{`{"amount":50000,"currency":"EUR","beneficiary":"Ann"}`, `{"beneficiary":"Ann"}`} {
+		event := w.record(t, w.acme, chain, `{"agent_name":"clerk","action_type":"tool_call","action_name":"wire_transfer","payload":`+payload+`}`)
+		for _, path := range []string{"/", "/approvals", "/approvals?status=all"} {
+			member.get(t, path).expect(t, http.StatusOK, ">not known in USD<").without(t, `class="figure"><span class="none">none`)
+		}
+		member.get(t, page(event.Approval)).expect(t, http.StatusOK, "<bdi>clerk</bdi> wants to transfer an amount that is not known in US dollars to <bdi>Ann</bdi></h1>",
+			`<dt>Amount</dt><dd><span class="none">not known in USD`)
+	}
+	after := w.record(t, w.acme, chain, payment)
+	shown := member.get(t, page(after.Approval)).expect(t, http.StatusOK, "<dt>Amount</dt><dd><span class=\"amount\">7,500.00 USD")
+	if n := strings.Count(shown.body, `data-label="Amount" class="figure"><span class="none">not known in USD`); n != 2 {
+		t.Errorf("%d earlier events have an amount that is not known, want 2", n)
+	}
+}
+
 // A reviewer is told of what was taken out of a payload without a digest, by its place,
 // and of the digests where there are some.
 func TestReviewersAreToldWhatIsNotBound(t *testing.T) {

@@ -61,8 +61,8 @@ func statementOf(view *service.ApprovalView, found recipients) statement {
 	switch {
 	case pays != nil && facts.Amount != nil:
 		s = append(s, phrase{Text: pays.verb + " " + money(facts.Amount) + " USD"})
-	case pays != nil && facts.AmountUnusable:
-		s = append(s, phrase{Text: pays.verb + " an amount that is not in US dollars or cannot be read"})
+	case pays != nil && amountOf(facts.Amount, view.Matched).Unknown:
+		s = append(s, phrase{Text: pays.verb + " an amount that is not known in US dollars"})
 	default:
 		return append(s, describe(view.ActionName, facts, found)...)
 	}

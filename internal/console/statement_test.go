@@ -25,6 +25,10 @@ func asked(t *testing.T, agent, action, payload string) *service.ApprovalView {
 		t.Fatal(err)
 	}
 	approval := &ledger.Approval{AgentName: agent, ActionName: action, ActionType: "tool_call", Reserved: ledger.Reservation{Facts: parsed.Facts}}
+	if approval.Reserved.Facts.AmountUnusable { // which is not stored
+		approval.Reserved.Facts.AmountUnusable = false
+		approval.Matched = []ledger.MatchedRule{{Name: ledger.RuleAmountMissing}}
+	}
 	return &service.ApprovalView{Approval: approval, Status: ledger.ApprovalPending, Payload: parsed.Payload}
 }
 
@@ -44,7 +48,7 @@ func TestStatement(t *testing.T) {
 		"no payee":              {"clerk", "wire_transfer", `{"amount_usd":9000}`, "clerk wants to transfer 9,000.00 USD"},
 		"a purchase":            {"buyer", "buy_equipment", `{"amount_usd":7300,"vendor":"Harbour Tools"}`, "buyer wants to spend 7,300.00 USD at Harbour Tools"},
 		"a refund":              {"desk", "issue_refund", `{"amount_usd":7300,"recipient":"C-77"}`, "desk wants to refund 7,300.00 USD to C-77"},
-		"another currency":      {"clerk", "pay", `{"amount":9000,"currency":"EUR","payee":"Ann"}`, "clerk wants to pay an amount that is not in US dollars or cannot be read to Ann"},
+		"another currency":      {"clerk", "pay", `{"amount":9000,"currency":"EUR","payee":"Ann"}`, "clerk wants to pay an amount that is not known in US dollars to Ann"},
 		"an amount, no verb":    {"clerk", "close_deal", `{"amount_usd":9000,"vendor":"Ann"}`, "clerk wants to run close_deal for 9,000.00 USD, naming Ann"},
 		"a command":             {"ops", "shell", `{"command":"rm -rf /srv/old"}`, "ops wants to run shell: rm -rf /srv/old"},
 		"a mail":                {"desk", "send_email", `{"to":["ann@a.example","bob@b.example"]}`, "desk wants to run send_email to ann@a.example"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -17,15 +18,16 @@ import (
 
 // words are the functions of the templates.
 var words = template.FuncMap{
-	"clock":   clock,
-	"plain":   func(name any) string { return visible(strings.ReplaceAll(fmt.Sprint(name), "_", " ")) },
-	"number":  thousands,
-	"money":   money,
-	"pretty":  pretty,
-	"visible": visible,
-	"said":    said,
-	"left":    left,
-	"client":  client,
+	"clock":    clock,
+	"plain":    func(name any) string { return visible(strings.ReplaceAll(fmt.Sprint(name), "_", " ")) },
+	"number":   thousands,
+	"money":    money,
+	"amountOf": amountOf,
+	"pretty":   pretty,
+	"visible":  visible,
+	"said":     said,
+	"left":     left,
+	"client":   client,
 }
 
 // clock formats a time for people. The times of a receipt are texts, and a forged record can contain
@@ -67,6 +69,19 @@ func money(amount any) string {
 		exact = read
 	}
 	return exact.Display()
+}
+
+// sum is the amount of an action.
+type sum struct {
+	Amount  *ledger.Money // in USD; nil if there is none
+	Unknown bool          // it is missing, cannot be read or is in another currency
+}
+
+// amountOf returns the amount of an action by what was recorded of it. Of an amount that cannot be compared
+// with a threshold, only the rule is recorded that asked about it.
+func amountOf(amount *ledger.Money, matched []ledger.MatchedRule) sum {
+	asked := func(m ledger.MatchedRule) bool { return m.Name == ledger.RuleAmountMissing }
+	return sum{amount, amount == nil && slices.ContainsFunc(matched, asked)}
 }
 
 // document is indented JSON. Only the beginning of a long document is shown, so that browsers can
