@@ -203,7 +203,10 @@ func TestSigningKeysAreMadeAndEnded(t *testing.T) {
 	admin.post(t, "/signing-keys", url.Values{"name": {hostile}}).expect(t, http.StatusSeeOther)
 	admin.get(t, "/signing-keys").expect(t, http.StatusOK, "&lt;script&gt;", ">active<").without(t, "<script>", "<img src=x")
 	for _, bad := range []string{"", "AAAA", "no base64"} {
-		admin.post(t, "/signing-keys/import", url.Values{"name": {"n"}, "public_key": {bad}}).expect(t, http.StatusUnprocessableEntity, `role="alert"`, "32 bytes")
+		refused := admin.post(t, "/signing-keys/import", url.Values{"name": {"the old one"}, "public_key": {bad}}).expect(t, http.StatusUnprocessableEntity, `role="alert"`, "32 bytes")
+		if n := strings.Count(refused.body, `value="the old one"`); n != 1 {
+			t.Errorf("what was sent is in %d fields, want the one that it was sent in", n)
+		}
 	}
 	public := base64.StdEncoding.EncodeToString(make([]byte, 32))
 	admin.post(t, "/signing-keys/import", url.Values{"name": {"old"}, "public_key": {public}}).expect(t, http.StatusSeeOther)

@@ -11,11 +11,13 @@ import (
 
 // signingKeysView is the page of the keys that sign decisions.
 type signingKeysView struct {
-	Keys    []signingKeyRow
-	Name    string // as it was sent, if it was refused
-	Public  string
-	Refusal *refusal
+	Keys []signingKeyRow
+	// New and Old are the forms for a new and for an older key as they were sent, if one was refused.
+	New, Old askedSigningKey
+	Refusal  *refusal
 }
+
+type askedSigningKey struct{ Name, Public string }
 
 type signingKeyRow struct {
 	*service.SigningKey
@@ -74,7 +76,13 @@ func (v *visit) addSigningKey(members func(form) map[string]any) error {
 	}
 	err = v.takeSigningKey(caller, members(sent))
 	if why := refusalOf(err); why != nil {
-		return v.showSigningKeys(why.Status, caller, &signingKeysView{Name: sent.text("name"), Public: sent.text("public_key"), Refusal: why})
+		page, asked := &signingKeysView{Refusal: why}, askedSigningKey{sent.text("name"), sent.text("public_key")}
+		if sent.values.Has("public_key") {
+			page.Old = asked
+		} else {
+			page.New = asked
+		}
+		return v.showSigningKeys(why.Status, caller, page)
 	}
 	if err != nil {
 		return err
