@@ -28,6 +28,8 @@ func TestGatewaysThatCannotStart(t *testing.T) {
 		says string
 	}{
 		"no command":        {[]string{"--key-file", key, "--"}, 2, "name the command that starts the MCP server after --"},
+		"no key":            {[]string{"--key-file", key + "s", "--", "cat"}, 2, "no such file or directory; see countersign gateway --help"},
+		"no key upstream":   {[]string{"--key-file", key + "s", "--upstream", "http://127.0.0.1:1"}, 2, "see countersign gateway --help"},
 		"unknown command":   {[]string{"--key-file", key, "--", "no-such-command"}, 2, "cannot be started: no-such-command: executable file not found"},
 		"no file":           {[]string{"--key-file", key, "--", "./no-such-file"}, 2, "cannot be started: ./no-such-file: no such file"},
 		"agent of lines":    {[]string{"--key-file", key, "--agent", "a\nb", "--", "cat"}, 2, "--agent must be one line"},

@@ -73,7 +73,7 @@ func (c *Command) Run(p *cli.Process) error {
 	}
 	api, err := c.Connect(p)
 	if err != nil {
-		return err
+		return cli.Usage(err)
 	}
 	// A client that is gone must not end the gateway before it has ended the session.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

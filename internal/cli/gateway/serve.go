@@ -21,7 +21,7 @@ func (c *Command) serve(p *cli.Process, log func(string, ...any)) error {
 	}
 	api, err := c.Connect(p)
 	if err != nil {
-		return err
+		return cli.Usage(err)
 	}
 	listener, err := cli.Listen(p.Ctx, c.Listen)
 	if err != nil {
