@@ -207,6 +207,41 @@ func TestBrowserAdministersOnAPhone(t *testing.T) {
 	b.quiet(t)
 }
 
+// What was refused, and what was checked, is in sight after a form has been sent, however much the page
+// has above the form.
+func TestBrowserShowsWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	for i := range 20 { // as many as there can be
+		hook := url.Values{"url": {fmt.Sprintf("https://hooks.example/%d", i)}}
+		admin.post(t, "/webhooks", admin.fill(t, "/webhooks", hook)).expect(t, http.StatusCreated)
+	}
+	var set strings.Builder
+	set.WriteString("rules:\n")
+	for i := range 30 {
+		fmt.Fprintf(&set, "  - {name: rule-%d, when: 'true', decision: deny, reason: no}\n", i)
+	}
+	admin.post(t, "/policies", url.Values{"document": {set.String()}, "format": {"yaml"}, "replaces": {"0"}}).expect(t, http.StatusSeeOther)
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(w.server.URL+"/sign-in#"+w.link(t, w.acme, ledger.RoleAdmin)), chromedp.WaitVisible(chromedp.ID("ready")))
+	b.follow(t, chromedp.Click(chromedp.CSS("#sign-in button")), "/")
+	send := func(path, form, says string) {
+		t.Helper()
+		b.follow(t, chromedp.Click(chromedp.CSS(form)), path)
+		seen := `(() => { const at = document.activeElement, box = at.getBoundingClientRect(); return box.top >= 0 && box.bottom <= innerHeight ? at.innerText : "out of sight" })()`
+		if got := ask[string](t, b, seen); !strings.Contains(got, says) {
+			t.Errorf("after %s the reader sees %q, want %q", path, got, says)
+		}
+	}
+	b.do(t, chromedp.Navigate(w.server.URL+"/webhooks"), chromedp.SendKeys(chromedp.ID("url"), "https://hooks.example/20"))
+	send("/webhooks", `form[action="/webhooks"] button`, "20")
+	b.do(t, chromedp.Navigate(w.server.URL+"/policies"))
+	send("/policies/check", `form[action="/policies/check"] button`, "✓ Checked")
+	b.do(t, chromedp.SendKeys(chromedp.ID("document"), "x"))
+	send("/policies", `button[formaction="/policies"]`, "Nothing was changed")
+}
+
 // The pages fit windows of every width, from a phone to a wide screen, whatever words people and agents
 // choose as names.
 func TestBrowserFitsEveryWidth(t *testing.T) {
