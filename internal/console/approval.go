@@ -27,6 +27,7 @@ type approvalPage struct {
 	Refusal    *refusal // why the decision was refused
 	Verdict    *verdictView
 	Next       *nextApproval // set if this approval is decided and another one waits
+	None       string        // said if Next is not set
 	Share      *shareForm    // nil unless the caller is an admin
 }
 
@@ -107,7 +108,7 @@ func (v *visit) approvalPage(caller *service.Caller, id ledger.ApprovalID) (*app
 		return nil, err
 	}
 	if !view.Status.Open() {
-		if page.Next, err = v.nextWaiting(caller, id); err != nil {
+		if page.Next, page.None, err = v.nextWaiting(caller, id); err != nil {
 			return nil, err
 		}
 	}

@@ -166,6 +166,34 @@ func TestTheNextApprovalIsOffered(t *testing.T) {
 	w.signedIn(t, w.acme, ledger.RoleAgent).get(t, page(first.ID)).expect(t, http.StatusOK).without(t, "Next:", "Nothing else is waiting")
 }
 
+// A page without a next approval does not say that nothing else waits if something does that the person
+// can deny, or may be able to decide beyond those that were looked at.
+func TestNoNextApprovalIsNotNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	first := w.waits(t, w.acme, payment)
+	w.waits(t, w.acme, supplier)
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	w.stop(t, w.acme, "drill")
+	member.post(t, page(first.ID)+"/deny", decision(first, "")).expect(t, http.StatusSeeOther)
+	member.get(t, page(first.ID)).expect(t, http.StatusOK, "Others are waiting that you can deny, but not approve").without(t, "Nothing else")
+
+	w = newWorld(t, setup{})
+	settled := w.waits(t, w.acme, payment)
+	member = w.signedIn(t, w.acme, ledger.RoleMember)
+	member.post(t, page(settled.ID)+"/deny", decision(settled, "")).expect(t, http.StatusSeeOther)
+	w.govern(t, w.acme, `["first admin"]`)
+	chain := w.open(t, w.acme, "many")
+	for n := 1; n <= 51; n++ {
+		w.record(t, w.acme, chain, payment)
+		if n == 50 {
+			member.get(t, page(settled.ID)).expect(t, http.StatusOK, "Nothing else is waiting for you.")
+		}
+	}
+	member.get(t, page(settled.ID)).expect(t, http.StatusOK, "More are waiting.").without(t, "Nothing else")
+	w.signedIn(t, w.acme, ledger.RoleAdmin).get(t, page(settled.ID)).expect(t, http.StatusOK, "Next:", "49+ more waiting")
+}
+
 // How an approval stands is told to those who see its page, and to no one else.
 func TestStandingByRole(t *testing.T) {
 	t.Parallel()

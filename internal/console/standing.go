@@ -39,7 +39,7 @@ func showStanding(v *visit) error {
 	}
 	now := standing{Mark: mark(view), Open: view.Status.Open(), Says: changeNotice(view)}
 	if !now.Open {
-		next, err := v.nextWaiting(caller, id)
+		next, _, err := v.nextWaiting(caller, id)
 		if err != nil {
 			return err
 		}
@@ -89,25 +89,32 @@ type nextApproval struct {
 	More      count // further approvals that wait
 }
 
-// nextWaiting returns the most urgent approval, other than the given one, that the caller can decide.
-// It returns nil if there is none.
-func (v *visit) nextWaiting(caller *service.Caller, than ledger.ApprovalID) (*nextApproval, error) {
+// nextWaiting returns the most urgent approval, other than the given one, that the caller can approve.
+// If there is none, it returns nil and what to say instead.
+func (v *visit) nextWaiting(caller *service.Caller, than ledger.ApprovalID) (next *nextApproval, none string, err error) {
 	if !caller.Role.Includes(ledger.RoleMember) {
-		return nil, nil
+		return nil, "", nil
 	}
 	list, err := v.listWaiting(caller)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var next *nextApproval
+	none = "Nothing else is waiting for you."
+	if list.Over {
+		none = "None of the most urgent approvals is for you to approve. More are waiting."
+	}
 	for _, row := range list.Rows {
+		choice := choiceOf(caller, row.ApprovalView)
 		switch {
-		case row.ID == than || !choiceOf(caller, row.ApprovalView).Approve:
+		case row.ID == than:
+		case !choice.Approve && choice.Deny:
+			none = "Others are waiting that you can deny, but not approve at present."
+		case !choice.Approve:
 		case next == nil:
 			next = &nextApproval{ID: row.ID, Statement: statementOf(row.ApprovalView, row.Recipients), More: count{Over: list.Over}}
 		default:
 			next.More.N++
 		}
 	}
-	return next, nil
+	return next, none, nil
 }
