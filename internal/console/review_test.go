@@ -242,6 +242,24 @@ func TestBrowserShowsWhatWasRefused(t *testing.T) {
 	send("/policies", `button[formaction="/policies"]`, "Nothing was changed")
 }
 
+// However small a phone and however long the name of the key, the header shows what the session may do.
+func TestBrowserAlwaysShowsTheRole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	b := openTab(t)
+	link := w.linkFor(t, w.acme, w.key(t, w.acme, strings.Repeat("a long name ", 10), ledger.RoleMember))
+	b.do(t, chromedp.Navigate(w.server.URL+"/sign-in#"+link), chromedp.WaitVisible(chromedp.ID("ready")))
+	b.follow(t, chromedp.Click(chromedp.CSS("#sign-in button")), "/")
+	for width := int64(320); width <= 480; width += 10 {
+		b.do(t, chromedp.EmulateViewport(width, 740, chromedp.EmulateMobile), chromedp.Navigate(w.server.URL+"/check"))
+		const hidden = `(() => { const role = document.querySelector(".role"); return Math.ceil(role.getBoundingClientRect().right - role.parentElement.getBoundingClientRect().right) })()`
+		if over := ask[int](t, b, hidden); over > 0 {
+			t.Errorf("at %d pixels, %d of the role are cut off", width, over)
+		}
+		b.fits(t, "the header")
+	}
+}
+
 // The pages fit windows of every width, from a phone to a wide screen, whatever words people and agents
 // choose as names.
 func TestBrowserFitsEveryWidth(t *testing.T) {
