@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/internal/ledger"
 )
@@ -44,9 +45,35 @@ func TestAdminStopsEverything(t *testing.T) {
 		t.Errorf("an action is %s while everything is stopped", event.Status)
 	}
 
-	admin.post(t, "/kill-switch/deactivate", url.Values{}).expect(t, http.StatusUnprocessableEntity, "tick the box", banner)
-	admin.post(t, "/kill-switch/deactivate", url.Values{"confirm": {"yes"}}).expect(t, http.StatusSeeOther)
+	admin.post(t, "/kill-switch/deactivate", fieldsIn(admin.get(t, "/kill-switch").body)).expect(t, http.StatusUnprocessableEntity, "tick the box", banner)
+	admin.post(t, "/kill-switch/deactivate", sureToDeactivate(t, admin)).expect(t, http.StatusSeeOther)
 	admin.get(t, "/kill-switch").expect(t, http.StatusOK, "Not active", "Deactivated by").without(t, banner)
+}
+
+// sureToDeactivate returns the form that deactivates the kill switch, with its box ticked.
+func sureToDeactivate(t *testing.T, admin *browser) url.Values {
+	t.Helper()
+	form := fieldsIn(admin.get(t, "/kill-switch").expect(t, http.StatusOK).body)
+	form.Set("confirm", "yes")
+	return form
+}
+
+// A page that was opened during one stop does not lift a later one: its reader has not seen why that one was
+// begun.
+func TestStalePageLiftsNoLaterStop(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	first, second := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleAdmin)
+	w.stop(t, w.acme, "a drill")
+	stale := sureToDeactivate(t, first)
+	second.post(t, "/kill-switch/deactivate", sureToDeactivate(t, second)).expect(t, http.StatusSeeOther)
+	w.elapsed.Add(int64(time.Minute))
+	w.stop(t, w.acme, "a real incident")
+	first.post(t, "/kill-switch/deactivate", stale).expect(t, http.StatusUnprocessableEntity, "Nothing was changed", "activated the kill switch again", "a real incident")
+	first.get(t, "/").expect(t, http.StatusOK, "The kill switch is active.")
+	first.post(t, "/kill-switch/deactivate", sureToDeactivate(t, first)).expect(t, http.StatusSeeOther)
+	first.post(t, "/kill-switch/deactivate", stale).expect(t, http.StatusSeeOther) // there is nothing to lift
+	first.get(t, "/").expect(t, http.StatusOK).without(t, "The kill switch is active.")
 }
 
 // The overview shows what waits for a person, and only admins can resume a paused

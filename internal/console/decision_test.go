@@ -330,7 +330,7 @@ func TestBrowserSaysWhatChangedMeanwhile(t *testing.T) {
 	admin.post(t, "/kill-switch/activate", url.Values{"confirm": {"yes"}, "reason": {"odd transfers"}}).expect(t, http.StatusSeeOther)
 	b.do(t, chromedp.WaitVisible(chromedp.CSS("#meanwhile .say")))
 	b.says(t, "The kill switch is active now: nothing can be approved.")
-	admin.post(t, "/kill-switch/deactivate", url.Values{"confirm": {"yes"}}).expect(t, http.StatusSeeOther)
+	admin.post(t, "/kill-switch/deactivate", sureToDeactivate(t, admin)).expect(t, http.StatusSeeOther)
 	b.do(t, chromedp.WaitNotPresent(chromedp.CSS("#meanwhile .say")))
 }
 

@@ -43,10 +43,21 @@ func activateKillSwitch(v *visit) error {
 }
 
 func deactivateKillSwitch(v *visit) error {
-	return v.confirmSwitch(func(caller *service.Caller, _ form) error {
+	return v.confirmSwitch(func(caller *service.Caller, sent form) error {
+		if now := &v.organization.Controls.KillSwitch; now.Active && sent.text("since") != since(now) {
+			return fault.Errorf(fault.CodeInvalid, "nothing was changed, because somebody activated the kill switch again after you opened this page: read the reason below, and confirm again to deactivate it")
+		}
 		_, err := v.console.service.DeactivateKillSwitch(v.r.Context(), caller)
 		return err
 	})
+}
+
+// since tells one activation of the kill switch from the next.
+func since(k *ledger.KillSwitch) string {
+	if k.ChangedAt == nil {
+		return ""
+	}
+	return k.ChangedAt.String()
 }
 
 // confirmSwitch calls turn only if the form is confirmed, because a mistake stops all agents or lets
