@@ -106,6 +106,8 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 		refuse(t, cli.ExitInconclusive, "keys list", s.args("keys", "revoke", "nonsense", "--org", "acme")...)
 		refuse(t, cli.ExitInconclusive, "agent", s.args("keys", "create", "--org", "acme", "--role", "king")...)
 		refuse(t, cli.ExitInconclusive, "200 characters", s.args("keys", "create", "--org", "acme", "--role", "agent", "--name", strings.Repeat("x", 201))...)
+		refuse(t, cli.ExitInconclusive, "without control characters", s.args("keys", "create", "--org", "acme", "--role", "member", "--name", "trea\nsury")...)
+		refuse(t, cli.ExitInconclusive, "without control characters", s.args("orgs", "create", "other", "--name", "Acme\x1b[2J")...)
 		refuse(t, cli.ExitInconclusive, "--url", s.args("keys", "sign-in", keys[0].ID, "--org", "acme", "--url", "host")...)
 	})
 }

@@ -3,6 +3,8 @@ package operate
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"countersign/internal/cli"
@@ -65,9 +67,10 @@ func (c *orgsCreateCommand) Run(p *cli.Process) (err error) {
 
 const maxName = 200
 
+// checkName refuses what the API refuses as a name.
 func checkName(name string) error {
-	if utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) {
-		return fmt.Errorf("a name must be valid UTF-8 of at most %d characters", maxName)
+	if utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("a name must be one line of valid UTF-8 without control characters, of at most %d characters", maxName)
 	}
 	return nil
 }
