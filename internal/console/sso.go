@@ -93,9 +93,8 @@ func finishSSO(v *visit) error {
 	if !errors.Is(err, sso.ErrNotBegun) {
 		v.deleteCookie(flowCookie) // any site can send the browser here with an answer to no flow
 	}
-	if errors.Is(err, sso.ErrNotBegun) && v.caller != nil {
-		v.seeOther("/") // the browser went back to a flow that has ended
-		return nil
+	if errors.Is(err, sso.ErrNotBegun) {
+		return v.afterFlow(err)
 	}
 	if err != nil {
 		return v.refuseSSO(err)
@@ -121,6 +120,31 @@ func finishSSO(v *visit) error {
 	cookie := v.cookie(proofCookie, proof) //nolint:gosec // Secure follows the connection: see cookie
 	cookie.MaxAge = int(sso.ProofLifetime.Seconds())
 	http.SetCookie(v.w, cookie)
+	return v.showChoice(who, keys)
+}
+
+// afterFlow answers a browser that came to the callback without a flow. It may have gone back after a
+// sign-in, or loaded the page again on which somebody chooses a key.
+func (v *visit) afterFlow(notBegun error) error {
+	if v.caller != nil {
+		v.seeOther("/")
+		return nil
+	}
+	who, _, err := v.console.sso.OpenProof(v.cookieValue(proofCookie, maxSSOCookie))
+	if err != nil {
+		return v.refuseSSO(notBegun)
+	}
+	keys, err := v.console.service.IdentityKeys(v.r.Context(), identityOf(who))
+	switch {
+	case err != nil:
+		return err
+	case len(keys) == 0:
+		return v.refuseSSO(notBegun)
+	}
+	return v.showChoice(who, keys)
+}
+
+func (v *visit) showChoice(who *sso.Identity, keys []service.IdentityKey) error {
 	return v.show(http.StatusOK, "sso-choose.html", "Choose an organization", ssoChoice{who.SignInAs, keys})
 }
 

@@ -335,6 +335,10 @@ func TestSingleSignOnChoice(t *testing.T) {
 	b.get(t, "/approvals").expect(t, http.StatusUnauthorized)
 	b.get(t, beginPath).expect(t, http.StatusSeeOther)
 	b.get(t, callbackPath).expect(t, http.StatusOK, "The acme organization: alice, member <code>"+w.acme.slug+"</code>", "The rival organization: guest, member <code>"+w.rival.slug+"</code>", first.Record.ID.String(), second.Record.ID.String())
+	again := b.get(t, callbackPath+"?state=of+another+flow").expect(t, http.StatusOK, first.Record.ID.String(), second.Record.ID.String()) // loaded again
+	for _, cookie := range again.Cookies() {
+		t.Errorf("loading the choice again sets %s", cookie.Name)
+	}
 	b.get(t, "/policies").expect(t, http.StatusUnauthorized)
 	b.post(t, beginPath, nil).expect(t, http.StatusUnprocessableEntity)
 	b.send(t, http.MethodPost, beginPath, choose(second), http.Header{"Sec-Fetch-Site": {"cross-site"}}).expect(t, http.StatusForbidden)
