@@ -137,6 +137,47 @@ func TestLooksThatAreAlwaysDeleted(t *testing.T) {
 	}
 }
 
+// A part of a check that was finished, and is put back whenever a check is queued, does not pass for
+// the whole of it: the server checks what comes before that part by itself.
+func TestAPartOfACheckIsNotTheWhole(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := newSuspect(t, db, 4)
+		by := s.hasty(11*time.Second, new(bytes.Buffer))
+		done(t, by.QueueChecks(t.Context(), aDay))
+		s.clock.Advance(aDay)
+		work := func(visit func()) {
+			t.Helper()
+			for range 20 {
+				for _, job := range must[[]*service.Job](t)(by.Jobs().Claim(t.Context(), time.Second, map[string]int{service.JobCheck: 5})) {
+					visit()
+					done(t, by.Jobs().CheckLedger(t.Context(), job, aDay))
+				}
+				s.clock.Advance(time.Minute)
+			}
+		}
+		var parts []row
+		work(func() { parts = append(parts, s.jobRows(service.JobCheck)...) })
+		if len(parts) < 4 {
+			t.Fatalf("the check has %d parts", len(parts))
+		}
+		if age := must[time.Duration](t)(by.CheckOverdue(t.Context(), aDay)); age > aDay/24 {
+			t.Errorf("after all parts the last check is %v old", age)
+		}
+		s.edit("receipts", "body", 0)
+		for hour := 0; len(s.told()) == 0; hour++ {
+			if hour > 40 {
+				t.Fatal("nobody is told of the first receipt")
+			}
+			done(t, by.QueueChecks(t.Context(), aDay))
+			done(t, s.exec("DELETE FROM jobs WHERE kind = 'ledger.check'"))
+			done(t, s.enqueue(parts[len(parts)-1]))
+			work(func() {})
+			must[time.Duration](t)(by.CheckOverdue(t.Context(), aDay))
+			s.clock.Advance(40 * time.Minute)
+		}
+	})
+}
+
 // A server whose queued checks finish starts no checks of its own.
 func TestLooksThatEndAreEnough(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

@@ -213,6 +213,9 @@ func (r tamperReporter) Notify(ctx context.Context, org ledger.OrgID, t *verify.
 // part. Body: see encodeCheckProgress.
 const JobCheck = "ledger.check"
 
+// checkStart is the progress of a check that has not begun.
+var checkStart = verify.CheckProgress{From: 1}
+
 const (
 	checkPause = time.Minute // between the jobs of one pass
 	checkSlack = time.Hour   // how late a job may be before it counts as lost
@@ -251,7 +254,7 @@ func checkJob(org ledger.OrgID, place verify.CheckProgress, runAt ledger.Time) *
 // spread over the interval. The job's name keeps replicas from queueing it twice.
 func (s *findingService) QueueChecks(ctx context.Context, every time.Duration) error {
 	return s.queueMissing(ctx, JobCheck, every, func(org ledger.OrgID, runAt ledger.Time) *store.Job {
-		return checkJob(org, verify.CheckProgress{From: 1}, runAt)
+		return checkJob(org, checkStart, runAt)
 	})
 }
 
@@ -297,14 +300,21 @@ func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every time.Durat
 	if err != nil {
 		return visible(err)
 	}
+	whole := j.service.ledgerChecks.fromTheStart(job.Org, place)
 	follow := []*store.Job{checkJob(job.Org, next, j.service.now().Add(checkPause))}
 	if done {
-		j.service.ledgerChecks.end(job.Org, j.service.now())
+		if whole {
+			j.service.ledgerChecks.end(job.Org, j.service.now())
+		}
 		if follow, err = j.nextRound(ctx, job.Org, every); err != nil {
 			return visible(err)
 		}
 	}
-	return j.service.store.FinishJob(ctx, job, follow)
+	err = j.service.store.FinishJob(ctx, job, follow)
+	if err == nil && whole && !done {
+		j.service.ledgerChecks.queued(job.Org, next, j.service.now())
+	}
+	return err
 }
 
 // nextRound returns the first job of the next pass, or none if there is one already: of two
@@ -316,7 +326,7 @@ func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every time.Durat
 	if err != nil || coming[org] > 1 {
 		return nil, err
 	}
-	return []*store.Job{checkJob(org, verify.CheckProgress{From: 1}, now.Add(every))}, nil
+	return []*store.Job{checkJob(org, checkStart, now.Add(every))}, nil
 }
 
 // ledgerChecks records, for this process only, when each ledger was last checked to its end.
@@ -331,6 +341,8 @@ type ledgerCheck struct {
 	ended ledger.Time          // last complete check; before the first, when tracking began
 	tried ledger.Time          // last check because ended was too old; 0 for never
 	place verify.CheckProgress // where that check continues
+	// next is where the queued check continues of which this process has done every part so far.
+	next verify.CheckProgress
 }
 
 // of returns the entry of a ledger, and creates it if needed. The caller holds mu.
@@ -339,7 +351,7 @@ func (r *ledgerChecks) of(org ledger.OrgID, now ledger.Time) *ledgerCheck {
 		r.ledgers = make(map[ledger.OrgID]*ledgerCheck)
 	}
 	if r.ledgers[org] == nil {
-		r.ledgers[org] = &ledgerCheck{ended: now, place: verify.CheckProgress{From: 1}}
+		r.ledgers[org] = &ledgerCheck{ended: now, place: checkStart, next: checkStart}
 	}
 	return r.ledgers[org]
 }
@@ -348,7 +360,24 @@ func (r *ledgerChecks) end(org ledger.OrgID, now ledger.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.of(org, now)
-	known.ended, known.place = now, verify.CheckProgress{From: 1}
+	known.ended, known.place, known.next = now, checkStart, checkStart
+}
+
+// fromTheStart reports whether a queued check that continues at a place has checked everything
+// before it in this process. A job says only where it continues: a copy of one that was finished,
+// put back each day, would otherwise keep the beginning of a ledger from ever being checked.
+func (r *ledgerChecks) fromTheStart(org ledger.OrgID, place verify.CheckProgress) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.ledgers[org]
+	return place == checkStart || known != nil && known.next == place
+}
+
+// queued records where a check continues that this process has done from its start.
+func (r *ledgerChecks) queued(org ledger.OrgID, next verify.CheckProgress, now ledger.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(org, now).next = next
 }
 
 // overdue lists the ledgers that were not checked to their end within one and a half
