@@ -414,7 +414,10 @@ func (l *Signer) publish(ctx context.Context, grown []*growth) {
 	}
 	for _, g := range grown {
 		l.logs.Drop(g.log.record.Org)
-		if !errors.Is(err, store.ErrNotFound) { // otherwise another replica was first, and the next round continues from its checkpoint
+		if errors.Is(err, store.ErrNotFound) { // another replica was first, and the next round continues from its checkpoint
+			err = l.putBack(ctx, g.log)
+		}
+		if err != nil {
 			l.failed(ctx, g.log.record.Org, err)
 		}
 	}

@@ -89,6 +89,11 @@ func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun)
 		l.sealed.again(org)
 	}
 	if log.published != nil && log.pending == nil && log.published.Size == log.edge.Size() && l.keys.signed(log.published) {
+		if known { // there is nothing to publish, although something asked for it
+			if err := l.putBack(ctx, log); err != nil {
+				return nil, false, err
+			}
+		}
 		l.keep(log)
 		return nil, more, nil
 	}
@@ -306,6 +311,22 @@ func (l *Signer) loadEdge(ctx context.Context, log *signedLog) error {
 	}
 	if log.pending == nil {
 		log.pending = &keyring.LogMark{Org: log.record.Org.UUID, Size: c.Size, Root: c.Root}
+	}
+	return nil
+}
+
+// putBack reports it if the stored checkpoint is older than the one that this process has published
+// or read before. The next round publishes the log again.
+func (l *Signer) putBack(ctx context.Context, log *signedLog) error {
+	if log.published == nil {
+		return nil
+	}
+	c, err := l.Logs.AnyCheckpoint(ctx, log.record, false)
+	if errors.Is(err, store.ErrNotFound) || err == nil && c.Size < log.published.Size {
+		err = fmt.Errorf("the newest checkpoint is older than the published one: %w", ledger.ErrStateTampered)
+	}
+	if err != nil {
+		return l.changed(ctx, log.record, err)
 	}
 	return nil
 }

@@ -225,9 +225,5 @@ func checkStatus(t testing.TB, got *service.ApprovalView, want ledger.ApprovalSt
 // scene returns direct access to the database, past the service.
 func (g *governed) scene() *scene {
 	g.t.Helper()
-	s := &scene{t: g.t, service: g.Service, direct: g.db.Direct(g.t), dialect: sqliteDialect}
-	if g.db.Kind == "postgres" {
-		s.dialect = postgresDialect
-	}
-	return s
+	return &scene{t: g.t, service: g.Service, direct: g.db.Direct(g.t), dialect: dialectOf(g.db)}
 }

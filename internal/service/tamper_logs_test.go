@@ -15,7 +15,9 @@ import (
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 	"countersign/internal/tlog"
+	"countersign/internal/verify"
 )
 
 // tamperedLog is an organization's transparency log as its readers know it.
@@ -159,4 +161,81 @@ func (s *scene) copyLogs() {
 	}
 	stray := newest.with(map[string]any{"log_id": otherID(ours.value("id"))})
 	try("a checkpoint copied to a log that is not", "acme", "log_checkpoints", true, func() error { return s.insert(&stray) })
+}
+
+// An older checkpoint of a log is genuine too. If somebody puts it back, with its tiles or without,
+// the signer publishes the log again, whether or not the log has grown, and reports it. The audit
+// names it from what was published with the newer checkpoint: its tiles, and its cosigned copy.
+//
+//countersign:race
+func TestCheckpointThatIsPutBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		tables          []string
+		cosigned, grows bool
+		remove          bool // every checkpoint
+		unsaid          bool // by the audit: it looks like a crash before publication
+
+	}{
+		"alone":                        {tables: []string{"log_checkpoints"}},
+		"alone, and the log grows":     {tables: []string{"log_checkpoints"}, grows: true},
+		"with its tiles":               {tables: []string{"log_checkpoints", "log_tiles"}, unsaid: true},
+		"with its tiles, and it grows": {tables: []string{"log_checkpoints", "log_tiles"}, grows: true, unsaid: true},
+		"but not the cosigned one":     {tables: []string{"log_checkpoints", "log_tiles"}, cosigned: true},
+		"to nothing":                   {tables: []string{"log_checkpoints"}, remove: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+				l, acme := loggingSigned(t, db, 2)
+				s := &scene{t: t, direct: db.Direct(t), dialect: dialectOf(db)}
+				older := s.copyOf(test.tables...)
+				l.seal(acme, 1)
+				l.SignRound(t.Context())
+				if test.cosigned {
+					log := must[*service.LogToWitness](t)(l.LogToWitness(t.Context(), acme.id))
+					done(t, l.AttachCosignatures(t.Context(), log, nil))
+					for _, r := range s.copyOf("log_checkpoints")["log_checkpoints"] {
+						if text(r.value("kind")) == "witnessed" {
+							older["log_checkpoints"] = append(older["log_checkpoints"], r)
+						}
+					}
+				}
+				checkIntact(t, l.Service, "acme", 3)
+				before := l.checkpoint("acme")
+				if test.remove {
+					older["log_checkpoints"] = nil
+				}
+				s.rollBack(older)
+
+				report := must[*verify.AuditReport](t)(l.Operator().Audit(t.Context(), "acme", verify.AuditOptions{}))
+				if (report.Break != nil && report.Break.Check == ledger.CheckTransparency) == test.unsaid {
+					t.Errorf("the audit finds %+v", report.Break)
+				}
+				l.wantNoFindings()
+				if test.grows {
+					l.seal(acme, 1)
+					l.SignSealed(t.Context())
+				} else {
+					l.SignRound(t.Context())
+				}
+				l.checkFound(acme)
+				l.ForgetPauses()
+				l.SignRound(t.Context())
+				if test.grows {
+					l.prove(acme, 4)
+				} else if c := l.checkpoint("acme"); c != before {
+					t.Errorf("published is %+v, want %+v", c, before)
+				}
+				if report := must[*verify.AuditReport](t)(l.Operator().Audit(t.Context(), "acme", verify.AuditOptions{})); report.Break != nil {
+					t.Errorf("once it is published again, the audit finds %+v", report.Break)
+				}
+			})
+		})
+	}
+}
+
+func dialectOf(db *testdb.Database) dialect {
+	if db.Kind == "postgres" {
+		return postgresDialect
+	}
+	return sqliteDialect
 }

@@ -233,8 +233,38 @@ func (a *audit) inspectLog(ctx context.Context, log *store.TransparencyLog) erro
 		if err := a.inspectTiles(ctx, log, c.Checkpoint); err != nil {
 			return err
 		}
+		if err := a.inspectNewest(ctx, log, c.Size, witnessed); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// inspectNewest requires that the newest checkpoint is not older than what was published with it or
+// before: than the checkpoint that witnesses have cosigned, and than the tiles of its first level. An
+// older one is genuine too, and only these show that it was put back.
+func (a *audit) inspectNewest(ctx context.Context, log *store.TransparencyLog, size int64, witnessed bool) error {
+	published := size
+	if !witnessed {
+		const enough = 2 // the last tile, and one that should not be there
+		tiles, err := a.store.LogTilesFrom(ctx, log.ID, store.LogTileAt{Number: size / tlog.TileWidth}, enough)
+		if err != nil {
+			return err
+		}
+		for _, tile := range tiles {
+			if tile.Level == 0 {
+				published = max(published, tile.Number*tlog.TileWidth+int64(len(tile.Hashes)/len(tlog.Hash{})))
+			}
+		}
+		if published == size {
+			return nil
+		}
+	}
+	newest, err := a.judge.Logs.AnyCheckpoint(ctx, log, false) // read last: it may have grown meanwhile
+	if errors.Is(err, store.ErrNotFound) || err == nil && newest.Size < published {
+		return fmt.Errorf("the newest checkpoint is older than what was published: %w", ledger.ErrStateTampered)
+	}
+	return err
 }
 
 // missingCheckpoint judges a log that had no checkpoint when it was looked for. Its tiles are
