@@ -102,6 +102,17 @@ func (a *Approval) vote(v Vote, s *Settlement) {
 	a.Votes = append(a.Votes, v)
 }
 
+// Lacks reports whether an approval has lost a yes of one of these keys. An open approval loses none,
+// except by a later one if there are too many.
+func (a *Approval) Lacks(voters []KeyID) bool {
+	if !a.Status.Open() || len(a.Votes) >= maxVotes {
+		return false
+	}
+	return slices.ContainsFunc(voters, func(voter KeyID) bool {
+		return !slices.ContainsFunc(a.Votes, func(v Vote) bool { return v.Reviewer.Key == voter })
+	})
+}
+
 // DiscountReason says why an earlier yes does not count now, or returns "".
 func (a *Approval) DiscountReason(v *Vote, s *Settlement) string {
 	switch key := s.Key(v.Reviewer.Key); {

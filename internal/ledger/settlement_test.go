@@ -157,6 +157,25 @@ func TestPolicyDenialStands(t *testing.T) {
 	}
 }
 
+// An open approval with one yes lacks those of others. One with so many votes that they replace each
+// other lacks none, and neither does one that has ended.
+func TestVotesThatAreLacking(t *testing.T) {
+	t.Parallel()
+	a := waiting()
+	one, other := KeyID{NewTimedID(1, [10]byte{})}, KeyID{NewTimedID(2, [10]byte{})}
+	a.Votes = []Vote{{Reviewer: Reviewer{Key: one}}}
+	if a.Lacks([]KeyID{one}) || a.Lacks(nil) || !a.Lacks([]KeyID{one, other}) {
+		t.Error("what it lacks is not the yes of the other key")
+	}
+	many := *a
+	many.Votes = make([]Vote, maxVotes)
+	ended := *a
+	ended.Cancel(firstMoment)
+	if many.Lacks([]KeyID{other}) || ended.Lacks([]KeyID{other}) {
+		t.Error("an approval with many votes, or that has ended, lacks one")
+	}
+}
+
 // However many keys vote and end, an approval keeps a bounded number of votes, including the one
 // that counts.
 func TestVotesAreBounded(t *testing.T) {

@@ -145,6 +145,7 @@ type audit struct {
 	records      map[ledger.Record]string // as in walkedActs; set by inspectActs
 	recordsUntil ledger.LogEnd            // the log's end when it was walked
 	imports      map[string]loggedImport  // imports of approvals by id
+	votes        map[string][]ledger.KeyID
 }
 
 func (j *Judge) newAudit(org *ledger.Organization) *audit {

@@ -47,7 +47,7 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 		}
 		if fault == nil {
 			a.acts.Store(walked.Checked)
-			a.records, a.recordsUntil, a.imports = walked.records, end.End(), walked.imports
+			a.records, a.recordsUntil, a.imports, a.votes = walked.records, end.End(), walked.imports, walked.votes
 			return nil, nil
 		}
 		again, err := a.actLog(ctx)
@@ -82,10 +82,13 @@ type walkedActs struct {
 	anchors []madeAnchor             // in the order of the log
 	records map[ledger.Record]string // the kind of the act that last changed each
 	imports map[string]loggedImport
+	votes   map[string][]ledger.KeyID // who has said yes to approvals that stayed open, by id
 }
 
 func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
-	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]string), imports: make(map[string]loggedImport)}
+	walked = &walkedActs{
+		puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]string), imports: make(map[string]loggedImport), votes: make(map[string][]ledger.KeyID),
+	}
 	err = a.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
 		if fault = walked.Step(stored); fault != nil {
 			return errBroken
@@ -101,6 +104,7 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 		for _, record := range act.Records() {
 			walked.records[record] = act.Action
 		}
+		walked.noteVote(act)
 		if act.Action == evidence.ActPutPolicy {
 			walked.puts[act.Target] = act
 		}
@@ -122,6 +126,26 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 		err = nil
 	}
 	return walked, fault, err
+}
+
+// noteVote keeps who has said yes to an approval that stayed open because two must. What an operator
+// has accepted may lack votes.
+func (w *walkedActs) noteVote(act *ledger.Act) {
+	switch act.Action {
+	case ledger.ActApprovalApprove:
+		detail, err := canon.Parse(act.Detail)
+		status, _ := detail.Get("status")
+		to, _ := status.Get("to")
+		if err == nil && ledger.ApprovalStatus(to.Str()).Open() {
+			w.votes[act.Target] = append(w.votes[act.Target], act.Actor.Key)
+			return
+		}
+		delete(w.votes, act.Target)
+	case ledger.ActApprovalDeny, ledger.ActApprovalCancel, ledger.ActApprovalOverrule:
+		delete(w.votes, act.Target)
+	case ledger.ActRollbackAccept, ledger.ActLedgerRestore:
+		clear(w.votes)
+	}
 }
 
 // bindsPolicy reports whether an act's detail matches a policy set. The detail may contain more,

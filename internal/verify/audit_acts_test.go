@@ -108,3 +108,16 @@ func TestLogsThatOutgrowTheSelfCheck(t *testing.T) {
 		}
 	}
 }
+
+// What an operator has accepted or restored may lack votes that the audit log names.
+func TestAcceptedApprovalsMayLackVotes(t *testing.T) {
+	t.Parallel()
+	for action, kept := range map[string]int{ledger.ActRollbackAccept: 0, ledger.ActLedgerRestore: 0, ledger.ActOrganizationUpdate: 1} {
+		walked := &walkedActs{votes: make(map[string][]ledger.KeyID)}
+		walked.noteVote(&ledger.Act{Action: ledger.ActApprovalApprove, Target: "one", Detail: []byte(`{"status":{"from":"pending","to":"pending"}}`)})
+		walked.noteVote(&ledger.Act{Action: action})
+		if len(walked.votes) != kept {
+			t.Errorf("%s: %d approvals with votes, want %d", action, len(walked.votes), kept)
+		}
+	}
+}

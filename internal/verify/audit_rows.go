@@ -29,7 +29,7 @@ const maxFailing = 100
 // rows returns the inspections of everything that belongs to an organization but not to a receipt
 // or act. Each failing row has its own inspection, so that none hides behind another.
 func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
-	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords, a.inspectImports, a.inspectTransparency}
+	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords, a.inspectImports, a.inspectTransparency, a.inspectVotes}
 	for i := range maxMiscounted {
 		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.miscounted(ctx, i) })
 	}
