@@ -233,6 +233,39 @@ func TestCheckpointThatIsPutBack(t *testing.T) {
 	}
 }
 
+// A cosigned checkpoint that was changed is reported. The log and its proofs are served without it, and
+// the next cosignatures replace it, also if it claims to be larger than the log.
+//
+//countersign:race
+func TestChangedCosignedCheckpointIsReplaced(t *testing.T) {
+	for name, change := range map[string]string{
+		"another root":          "UPDATE log_checkpoints SET root = ? WHERE kind = 'witnessed'",
+		"larger than the log":   "UPDATE log_checkpoints SET size = size + 100 WHERE kind = 'witnessed'",
+		"no signature lines":    "UPDATE log_checkpoints SET cosignatures = ? WHERE kind = 'witnessed'",
+		"one that was inserted": "INSERT INTO log_checkpoints (log_id, kind, size, root, note, cosignatures) SELECT log_id, 'witnessed', size + 100, root, note, cosignatures FROM log_checkpoints",
+	} {
+		t.Run(name, func(t *testing.T) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+				l, acme := loggingSigned(t, db, 2)
+				log := must[*service.LogToWitness](t)(l.LogToWitness(t.Context(), acme.id))
+				if !strings.HasPrefix(change, "INSERT") {
+					done(t, l.AttachCosignatures(t.Context(), log, nil))
+				}
+				var args []any
+				if strings.Contains(change, "?") {
+					args = append(args, make([]byte, 32))
+				}
+				execute(t, db.Direct(t), db, change, args...)
+				l.prove(acme, 2)
+				l.checkFound(acme)
+				done(t, l.AttachCosignatures(t.Context(), log, nil))
+				l.prove(acme, 2)
+				checkIntact(t, l.Service, "acme", 2)
+			})
+		})
+	}
+}
+
 func dialectOf(db *testdb.Database) dialect {
 	if db.Kind == "postgres" {
 		return postgresDialect

@@ -65,6 +65,8 @@ func (s *transparencyService) LogCheckpoint(ctx context.Context, id string) ([]b
 	cosigned, err := s.judge.Logs.AnyCheckpoint(ctx, log, true)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, ledger.ErrStateTampered): // reported, and published without
+		_ = s.logFault(log, err)
 	case err != nil:
 		return nil, s.logFault(log, err)
 	case cosigned.Checkpoint == c.Checkpoint:
@@ -141,7 +143,11 @@ func (s *transparencyService) InclusionProof(ctx context.Context, org ledger.Org
 		return nil, err
 	}
 	c, err := s.judge.Logs.Cosigned(ctx, log)
-	if errors.Is(err, store.ErrNotFound) || err == nil && c.Size < sequence {
+	changed := errors.Is(err, ledger.ErrStateTampered)
+	if changed { // reported, and done without
+		_ = s.logFault(log, err)
+	}
+	if changed || errors.Is(err, store.ErrNotFound) || err == nil && c.Size < sequence {
 		c, err = s.judge.Logs.Checkpoint(ctx, log)
 	}
 	switch {

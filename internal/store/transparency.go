@@ -25,7 +25,8 @@ type Transparency interface {
 	// ErrNotFound and writes nothing, because another signer was first.
 	PublishLogs(ctx context.Context, publications []*LogPublication) error
 	// PutWitnessed replaces the newest cosigned checkpoint, unless that is larger than the
-	// given one; then it changes nothing and returns nil.
+	// given one; then it changes nothing and returns nil. One that is larger than the newest
+	// checkpoint was not cosigned, and is always replaced.
 	PutWitnessed(ctx context.Context, checkpoint *LogCheckpoint) error
 	// LogTiles returns one tile for each wanted one, in their order. Hashes is nil where a
 	// tile does not exist.

@@ -25,7 +25,7 @@ const (
 		on conflict (log_id, level, number) do update set hashes = excluded.hashes`
 	putWitnessedSQL = `insert into log_checkpoints as c (log_id, kind, size, root, note, cosignatures) values ($1, 'witnessed', $2, $3, $4, $5)
 		on conflict (log_id, kind) do update set size = excluded.size, root = excluded.root, note = excluded.note, cosignatures = excluded.cosignatures
-		where c.size <= excluded.size`
+		where c.size <= excluded.size or c.size > (select n.size from log_checkpoints n where n.log_id = excluded.log_id and n.kind = 'newest')`
 	wantedTilesSQL = `select w.level, w.number, t.hashes from unnest($2::bigint[], $3::bigint[]) with ordinality w(level, number, place)
 		left join log_tiles t on t.log_id = $1 and t.level = w.level and t.number = w.number order by w.place`
 	unsignedLogsSQL = `select h.org_id from heads h

@@ -99,7 +99,7 @@ func (s *Store) PutWitnessed(ctx context.Context, c *store.LogCheckpoint) error 
 	return s.writing(ctx, func(tx *transaction) error {
 		return tx.exec(`INSERT INTO log_checkpoints (log_id, kind, size, root, note, cosignatures) VALUES (?, 'witnessed', ?, ?, ?, ?)
 			ON CONFLICT (log_id, kind) DO UPDATE SET size = excluded.size, root = excluded.root, note = excluded.note, cosignatures = excluded.cosignatures
-			WHERE size <= excluded.size`, c.Log[:], c.Size, c.Root[:], orEmpty(c.Note), orEmpty(c.Cosignatures))
+			WHERE size <= excluded.size OR size > (SELECT n.size FROM log_checkpoints n WHERE n.log_id = excluded.log_id AND n.kind = 'newest')`, c.Log[:], c.Size, c.Root[:], orEmpty(c.Note), orEmpty(c.Cosignatures))
 	})
 }
 

@@ -103,6 +103,13 @@ func keepsWitnessed(t *testing.T, w *world) {
 	assertEqual(t, "witnessed", must[*store.LogCheckpoint](t)(w.open(t).LogCheckpoint(t.Context(), log.ID, true)), &want)
 	_, err := w.LogCheckpoint(t.Context(), log.ID, false)
 	wantError(t, "it is not the newest", err, store.ErrNotFound)
+
+	newest := checkpointOf(log, 4, "newest")
+	wantError(t, "publish", w.PublishLogs(t.Context(), []*store.LogPublication{{LogCheckpoint: newest, Before: -1}}), nil)
+	want = put(3, "instead of one that is larger than the newest")
+	assertEqual(t, "witnessed", must[*store.LogCheckpoint](t)(w.LogCheckpoint(t.Context(), log.ID, true)), &want)
+	put(2, "late again")
+	assertEqual(t, "witnessed", must[*store.LogCheckpoint](t)(w.LogCheckpoint(t.Context(), log.ID, true)), &want)
 }
 
 func findsUnsignedLogs(t *testing.T, w *world) {
