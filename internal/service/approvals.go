@@ -166,6 +166,9 @@ func (s *approvalService) ownApproval(ctx context.Context, caller *Caller, id le
 		}
 	}
 	view, err := s.approvalView(ctx, record, approvalViewer)
+	if err == nil && caller.Role.Includes(ledger.RoleMember) {
+		err = s.stillWaits(ctx, view, approvalViewer)
+	}
 	if err == nil {
 		err = s.addAttendance(ctx, caller, view)
 	}
@@ -173,6 +176,20 @@ func (s *approvalService) ownApproval(ctx context.Context, caller *Caller, id le
 		return nil, err
 	}
 	return view, nil
+}
+
+// stillWaits fails if an approval is open although its end was recorded in the chain: the row was put
+// back. People are not asked for it again. Agents are not told, and wait: what they poll most stays
+// cheap.
+func (s *approvalService) stillWaits(ctx context.Context, view *ApprovalView, v *approvalViewer) error {
+	if !view.Approval.Status.Open() {
+		return nil
+	}
+	chain, err := v.chain(ctx, view.Chain)
+	if err == nil {
+		_, _, err = s.countedApprovals(ctx, chain)
+	}
+	return visible(err)
 }
 
 // sees reports whether the caller may see an approval. An agent sees those of chains that its

@@ -164,6 +164,9 @@ func (s *slackService) read(ctx context.Context, org ledger.OrgID, id ledger.App
 	}
 	viewer := s.approvals.viewer(organization)
 	view, err := s.approvals.approvalView(ctx, record, viewer)
+	if err == nil {
+		err = s.approvals.stillWaits(ctx, view, viewer)
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -304,6 +304,41 @@ func TestForgedSlackRows(t *testing.T) {
 	})
 }
 
+// An approval that was decided, and whose row is put back to before, is not asked for again: reviewers
+// are refused, in Slack as elsewhere, and no message shows it as waiting.
+func TestADecidedApprovalIsPutBack(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g, seen := governInSlack(t, db), 0
+		scene := g.scene()
+		for _, action := range []string{notify.SlackApprove, notify.SlackDeny} {
+			id, m := g.asked()
+			before := scene.copyOf("approvals")
+			done(t, g.press(m, ann, action))
+			decided := g.sync()
+			after := scene.copyOf("approvals")
+			scene.rollBack(before)
+
+			_, err := g.Approval(t.Context(), g.who.member, id, 0)
+			checkCode(t, action+", viewed", err, fault.CodeEvidenceTampered)
+			_, err = g.Jobs().Slack(t.Context(), &service.Job{Org: g.who.id, Kind: service.JobSlack, Body: []byte(`{"approval_id":"` + id.String() + `"}`)})
+			checkCode(t, action+", shown in Slack", err, fault.CodeEvidenceTampered)
+			g.told(&seen)
+			done(t, g.press(m, ann, notify.SlackApprove))
+			if told := g.told(&seen); !strings.Contains(told, "was changed outside the service") {
+				t.Errorf("%s, pressed again: told %q", action, told)
+			}
+			if got := must[*service.ApprovalView](t)(g.Approval(t.Context(), g.who.agent, id, 0)); got.Status != ledger.ApprovalPending {
+				t.Errorf("%s: the agent reads %s", action, got.Status)
+			}
+			g.auditFinds(action, ledger.CheckChain)
+			scene.rollBack(after)
+			if again := g.sync(); again.TS != decided.TS || again.Changes != decided.Changes {
+				t.Errorf("%s: the message was changed to %q", action, again.Lines())
+			}
+		}
+	})
+}
+
 // Under the two-person rule, the message counts the votes and keeps its buttons until two have
 // approved.
 func TestSlackCountsVotes(t *testing.T) {
