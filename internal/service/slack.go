@@ -133,7 +133,7 @@ func (s *slackService) message(ctx context.Context, org ledger.OrgID, id ledger.
 	m := &SlackMessage{id: id, before: newest, shown: slackStanding(view), Approval: s.show(organization, chain, view)}
 	asks := view.Status.Open() && organization.Settings.SlackChannel != ""
 	switch {
-	case about.ts != "" && newest != nil && newest.ts != about.ts:
+	case about.ts != "" && newest != nil && newest.ts > about.ts:
 		m.Channel, m.TS, m.Approval.Superseded = about.channel, about.ts, true
 	case about.ts != "" && shown == m.shown:
 		return nil, nil

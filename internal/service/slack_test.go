@@ -339,6 +339,40 @@ func TestADecidedApprovalIsPutBack(t *testing.T) {
 	})
 }
 
+// Whoever deletes where the newest message is, and puts back the job that followed it, does not take
+// its buttons away.
+func TestTheNewestMessageKeepsItsButtons(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := governInSlack(t, db)
+		scene := g.scene()
+		id, first := g.asked()
+		g.clock.Advance(13 * time.Hour)
+		must[ledger.Time](t)(g.AdvanceApproval(t.Context(), id))
+		claimed := must[[]*service.Job](t)(g.Jobs().Claim(t.Context(), time.Minute, map[string]int{service.JobSlack: 1}))
+		m := must[*service.SlackMessage](t)(g.Jobs().Slack(t.Context(), claimed[0]))
+		ts := must[string](t)(g.slack.Send(t.Context(), m.Channel, m.TS, m.Approval))
+		done(t, g.Jobs().FinishSlack(t.Context(), claimed[0], m, ts))
+		var follow row
+		for _, r := range scene.jobRows(service.JobSlack) {
+			if strings.Contains(text(r.value("body")), ts) {
+				follow = r
+			}
+		}
+		newest := g.sync()
+		if newest.TS != ts || len(newest.Buttons()) != 2 || len(g.at.Messages()) != 2 {
+			t.Fatalf("the newest message is %q", newest.Lines())
+		}
+		done(t, scene.exec("DELETE FROM job_names WHERE name LIKE '%"+ts+"%'"))
+		done(t, scene.enqueue(follow))
+		if again := g.sync(); again.TS != ts || len(again.Buttons()) != 2 {
+			t.Errorf("the newest message says %q, with %d buttons", again.Lines(), len(again.Buttons()))
+		}
+		if first.TS >= ts {
+			t.Errorf("messages at %s and %s", first.TS, ts)
+		}
+	})
+}
+
 // Under the two-person rule, the message counts the votes and keeps its buttons until two have
 // approved.
 func TestSlackCountsVotes(t *testing.T) {
