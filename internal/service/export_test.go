@@ -111,3 +111,9 @@ func (s *Service) IgnoreSlowness() {
 	defer s.committer.mu.Unlock()
 	s.committer.queue.slowness = time.Hour
 }
+
+// DecidesInSlack reports whether a Slack member decides as a key of an organization.
+func (s *Service) DecidesInSlack(ctx context.Context, org ledger.OrgID, member string) bool {
+	caller, err := s.slackCaller(ctx, org, member)
+	return err == nil && caller != nil
+}

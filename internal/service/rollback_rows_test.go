@@ -50,6 +50,8 @@ type rollbackWorld struct {
 	receipt   ledger.ReceiptID
 
 	keys, tokens, links, sessions []string // that must not open anything any more
+	people                        []string // whom an admin has removed from their key
+	person                        ledger.KeyID
 	standing                      struct { // that may still be taken back
 		keys   []*service.NewKey
 		tokens []liveToken
@@ -226,7 +228,7 @@ func (p *rollbackWorld) rollBackRow(snapshot int, table, key string) (changed bo
 func (p *rollbackWorld) change() {
 	t, ctx := p.t, p.t.Context()
 	p.clock.Advance(time.Second)
-	switch p.chance.IntN(12) {
+	switch p.chance.IntN(13) {
 	case 0:
 		p.standing.keys = append(p.standing.keys, must[*service.NewKey](t)(p.s.Operator().CreateKey(ctx, p.who.slug, &service.KeyRequest{Name: "spare " + uuid.NewString(), Role: ledger.RoleAdmin})))
 	case 1, 2:
@@ -291,6 +293,23 @@ func (p *rollbackWorld) change() {
 		if err != nil {
 			checkCode(t, "too many webhooks", err, fault.CodeInvalid)
 		}
+	case 12:
+		p.replacePerson()
+	}
+}
+
+// replacePerson gives a key to another person, who signs in as it and decides with it in Slack.
+func (p *rollbackWorld) replacePerson() {
+	p.t.Helper()
+	if (p.person == ledger.KeyID{}) {
+		p.person = must[*service.NewKey](p.t)(p.s.Operator().CreateKey(p.t.Context(), p.who.slug, &service.KeyRequest{Name: "person", Role: ledger.RoleAdmin})).Record.ID
+	}
+	before := must[*ledger.KeyRecord](p.t)(p.handle.Key(p.t.Context(), p.person))
+	name := strings.ReplaceAll(uuid.NewString(), "-", "")
+	signInAs, member := name+"@example.com", "T0/U"+strings.ToUpper(name[:20])
+	must[*ledger.KeyRecord](p.t)(p.s.UpdateAPIKey(p.t.Context(), p.who.admin, &service.KeyUpdate{Key: p.person, SignInAs: &signInAs, SlackMember: &member}))
+	if before.SignInAs != "" {
+		p.people = append(p.people, before.SignInAs, before.SlackMember)
 	}
 }
 
@@ -322,6 +341,14 @@ func (p *rollbackWorld) gains(s *service.Service) (gained []string) {
 			if slices.Contains(p.signers, key.ID) && !key.Tampered && key.Status == ledger.SigningActive {
 				gained = append(gained, "a signing key that was revoked is active")
 			}
+		}
+	}
+	for _, person := range p.people {
+		if _, _, err := s.SignInByIdentity(ctx, identity(person), p.person); err == nil {
+			gained = append(gained, "somebody who was removed from a key signs in as it")
+		}
+		if s.DecidesInSlack(ctx, p.who.id, person) {
+			gained = append(gained, "somebody who was removed from a key decides in Slack")
 		}
 	}
 	for what, asked := range map[string]struct {
@@ -472,6 +499,7 @@ func (p *rollbackWorld) grown() int {
 	p.standing.tokens = append(p.standing.tokens, liveToken{record.ID, text.Reveal()})
 	_, _, err = p.s.CreateWebhook(ctx, p.who.admin, &service.WebhookRequest{URL: "http://127.0.0.1:1/"})
 	done(t, err)
+	p.replacePerson()
 	p.standing.links = append(p.standing.links, must[ledger.Secret](t)(p.s.CreateSignIn(ctx, p.who.admin, p.who.admin.Key)).Reveal())
 	must[*service.PolicyView](t)(p.s.PutPolicy(ctx, p.who.admin, &service.PolicyDocument{Text: []byte(flagDeploys)}))
 	key := must[*service.SigningKey](t)(p.s.CreateSigningKey(ctx, p.who.admin, &service.SigningKeyRequest{}))
@@ -486,6 +514,7 @@ func (p *rollbackWorld) takeBack() {
 	p.keys = append(p.keys, p.standing.keys[0].Text.Reveal())
 	must[*service.Token](t)(p.s.RevokeToken(ctx, p.who.admin, p.standing.tokens[0].id, "over"))
 	p.tokens = append(p.tokens, p.standing.tokens[0].text)
+	p.replacePerson()
 	session, _, err := p.s.SignIn(ctx, p.standing.links[0])
 	done(t, err)
 	done(t, p.s.SignOut(ctx, session.Reveal()))
