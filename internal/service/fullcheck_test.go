@@ -143,6 +143,9 @@ func TestALargeChainShowsItsLastFullCheck(t *testing.T) {
 			t.Fatalf("a member is told %s", overall)
 		}
 		want("after a member's", ledger.Verified, checked)
+		passed := (&scene{t: t, direct: db.Direct(t), dialect: dialectOf(db)}).copyOf("full_checks")
+		var payload []byte
+		done(t, db.Direct(t).QueryRowContext(t.Context(), "SELECT payload FROM events WHERE sequence = 10").Scan(&payload))
 
 		tamper(t, db, `UPDATE events SET payload = NULL WHERE sequence = 10`)
 		want("not looked at since", ledger.Verified, checked)
@@ -158,6 +161,16 @@ func TestALargeChainShowsItsLastFullCheck(t *testing.T) {
 
 		tamper(t, db, `UPDATE full_checks SET failed = ''`)
 		want("with a forged record", ledger.Indeterminate, 0)
+
+		// An earlier record is authentic, but the check that failed since has left a finding.
+		done(t, l.Operator().ReportAudit(t.Context(), l.who.id, report))
+		(&scene{t: t, direct: db.Direct(t), dialect: dialectOf(db)}).rollBack(passed)
+		want("with an earlier record", ledger.VerdictFailed, 0)
+		execute(t, db.Direct(t), db, "UPDATE events SET payload = ? WHERE sequence = 10", payload)
+		l.clock.Advance(time.Minute)
+		checked = ledger.TimeOf(l.clock.Now())
+		must[*ledger.Verification](t)(l.VerifyReceipt(t.Context(), l.who.member, l.receipt))
+		want("after the payload is as it was", ledger.Verified, checked)
 	})
 }
 

@@ -188,13 +188,34 @@ func (r *Receipts) lastFullCheck(ctx context.Context, receipt *store.PlacedRecei
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return nil, err
 	case err == nil && last.Hash == in.Hash:
-		var found *ledger.Break
-		if last.Failed != "" {
-			found = &ledger.Break{Check: ledger.Check(last.Failed), Detail: "the last full check failed"}
+		found, at, err := r.failedSince(ctx, receipt, last)
+		if err != nil {
+			return nil, err
 		}
-		return &chainVerdict{hash: in.Hash, checks: chainChecks(found), at: last.CheckedAt, made: r.now(), full: true}, nil
+		return &chainVerdict{hash: in.Hash, checks: chainChecks(found), at: at, made: r.now(), full: true}, nil
 	}
 	return chainUnknown(in.Hash, "the chain is large, and was not checked in full yet", r.now()), nil
+}
+
+// failedSince returns what the last full check of a large chain found, or nil, and when. A check that
+// failed later has left a finding: then the stored result is an older one that was put back.
+func (r *Receipts) failedSince(ctx context.Context, receipt *store.PlacedReceipt, last *store.FullCheckRecord) (*ledger.Break, ledger.Time, error) {
+	const detail = "the last full check failed"
+	if last.Failed != "" {
+		return &ledger.Break{Check: ledger.Check(last.Failed), Detail: detail}, last.CheckedAt, nil
+	}
+	for _, check := range []ledger.Check{ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals} {
+		t := &Tampering{Check: check, Receipt: receipt.ID}
+		finding, err := r.store.Finding(ctx, store.FindingRef{Org: receipt.Org, Name: t.Name()})
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return nil, 0, err
+		case !finding.Tampered && finding.SeenAt > last.CheckedAt:
+			return &ledger.Break{Check: check, Detail: detail}, finding.SeenAt, nil
+		}
+	}
+	return nil, last.CheckedAt, nil
 }
 
 // checkChain checks the chain and its events against what the receipt attests.
