@@ -145,8 +145,10 @@ func (r *remembering) checkNamed(chain ledger.ChainID, also ...string) {
 		r.t.Errorf("no open finding names the chain %s %v", chain, also)
 	}
 	report := must[*verify.AuditReport](r.t)(r.Operator().Audit(r.t.Context(), r.who.slug, verify.AuditOptions{}))
-	if report.Break == nil || report.Break.Check != ledger.CheckRollback || !names(report.Break.Detail) {
-		r.t.Errorf("the audit finds %+v, want the chain %s named %v", report.Break, chain, also)
+	if !slices.ContainsFunc(append(report.RolledBack, report.Break), func(found *ledger.Break) bool {
+		return found != nil && found.Check == ledger.CheckRollback && names(found.Detail)
+	}) {
+		r.t.Errorf("the audit finds %+v and %+v, want the chain %s named %v", report.Break, report.RolledBack, chain, also)
 	}
 }
 
@@ -299,6 +301,17 @@ func TestSuccessionCannotBeRolledBack(t *testing.T) {
 			checkCode(t, name, err, fault.CodeEvidenceTampered)
 		}
 		r.checkNamed(chain)
+
+		// A server that remembers neither chain opens a second successor. Its audit says what was done
+		// from the chains alone, before that and after.
+		stranger := r.over(r.store)
+		for _, when := range []string{"before", "after"} {
+			report := must[*verify.AuditReport](t)(stranger.Operator().Audit(t.Context(), "acme", verify.AuditOptions{}))
+			if report.Break == nil || report.Break.Check != ledger.CheckChain || !strings.Contains(report.Break.Detail, "it continues the chain "+chain.String()) {
+				t.Errorf("%s a second successor, the audit finds %+v", when, report.Break)
+			}
+			must[*service.Recorded](t)(stranger.RecordEvent(t.Context(), r.who.agent, chain, step(t, "second", "")))
+		}
 	})
 }
 

@@ -210,9 +210,12 @@ func (a *audit) inspectChains(ctx context.Context, walk *ledger.Walk) (*ledger.B
 }
 
 func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (string, error) {
-	state, detail := a.readState(record)
+	chain, state, detail := a.readChain(record)
 	if detail != "" {
 		return detail, nil
+	}
+	if detail, err := a.inspectLineage(ctx, chain); detail != "" || err != nil {
+		return detail, err
 	}
 	if state.Status.Sealed() {
 		receipt, err := a.store.ReceiptOfChain(ctx, record.ID)
@@ -222,6 +225,30 @@ func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (st
 		return "", err
 	}
 	return a.inspectOpen(ctx, record.ID, state)
+}
+
+// inspectLineage requires that the chain which another one continues names it as its successor: both
+// are written together. A chain that was put back to before it had one would get a second.
+func (a *audit) inspectLineage(ctx context.Context, chain *ledger.Chain) (string, error) {
+	if len(chain.Continues) == 0 {
+		return "", nil
+	}
+	id := chain.Continues[len(chain.Continues)-1]
+	record, err := a.store.Chain(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Sprintf("it continues the chain %s, which is gone", id), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	before, detail := a.readState(record)
+	switch {
+	case detail != "":
+		return fmt.Sprintf("it continues the chain %s: %s", id, detail), nil
+	case before.ContinuedBy == nil || *before.ContinuedBy != chain.ID:
+		return fmt.Sprintf("it continues the chain %s, which was put back to before that", id), nil
+	}
+	return "", nil
 }
 
 // inspectOpen replays a chain that is still open. Events may arrive between the two reads, so a
