@@ -44,7 +44,9 @@ const (
 type failingRows struct {
 	store *Store
 	most  int
-	found []Failing
+	known func(*Failing) (bool, error) // nil if none are
+	found []Failing                    // those that are not known
+	last  []Failing                    // those that are
 	seen  seenActs
 	again bool // a row may have changed while it was read; read all of them again
 }
@@ -56,23 +58,43 @@ func (f *failingRows) judge(kind FailingKind, id string, org ledger.OrgID, purpo
 	if !errors.Is(err, ledger.ErrStateTampered) {
 		return err
 	}
-	f.add(kind, id, false, mac, record)
-	return nil
+	return f.add(failingOf(kind, id, false, mac, record))
 }
 
-func (f *failingRows) add(kind FailingKind, id string, stale bool, mac, record []byte) {
-	if !f.full() {
-		h := sha256.New()
-		h.Write(record)
-		h.Write(mac)
-		f.found = append(f.found, Failing{Kind: kind, ID: id, RolledBack: stale, Digest: [32]byte(h.Sum(nil))})
+func failingOf(kind FailingKind, id string, stale bool, mac, record []byte) *Failing {
+	h := sha256.New()
+	h.Write(record)
+	h.Write(mac)
+	return &Failing{Kind: kind, ID: id, RolledBack: stale, Digest: [32]byte(h.Sum(nil))}
+}
+
+func (f *failingRows) add(row *Failing) error {
+	if f.full() {
+		return nil
 	}
+	if f.known != nil {
+		known, err := f.known(row)
+		if err != nil {
+			return err
+		}
+		if known {
+			if len(f.last) < f.most {
+				f.last = append(f.last, *row)
+			}
+			return nil
+		}
+	}
+	f.found = append(f.found, *row)
+	return nil
 }
 
 // judgeCurrent is judge for a record that names the act that last changed it.
 func (f *failingRows) judgeCurrent(ctx context.Context, kind FailingKind, id string, n recordRef, purpose ledger.Purpose, mac, record []byte) error {
-	found := len(f.found)
-	if err := f.judge(kind, id, n.org, purpose, mac, record); err != nil || len(f.found) > found || f.full() {
+	err := f.store.check(string(kind), n.org, purpose, mac, record)
+	if errors.Is(err, ledger.ErrStateTampered) {
+		return f.add(failingOf(kind, id, false, mac, record))
+	}
+	if err != nil || f.full() {
 		return err
 	}
 	v, err := f.store.judge(ctx, n, f.seen)
@@ -82,7 +104,7 @@ func (f *failingRows) judgeCurrent(ctx context.Context, kind FailingKind, id str
 	case err != nil:
 		return err
 	case v == stale:
-		f.add(kind, id, true, mac, record)
+		return f.add(failingOf(kind, id, true, mac, record))
 	case v == unsure:
 		f.again = true
 	}
@@ -92,18 +114,19 @@ func (f *failingRows) judgeCurrent(ctx context.Context, kind FailingKind, id str
 // FailingRows lists the rows of an organization that belong to no chain and fail their
 // authenticators or are older than the audit log says: API keys, signing keys, webhooks, public
 // tokens, policy sets, full checks, budget counters, imported approvals, webhook deliveries and
-// queued jobs. It returns at most the given number.
-func (s *Store) FailingRows(ctx context.Context, org ledger.OrgID, most int) ([]Failing, error) {
+// queued jobs. It returns at most the given number. Those that are known come last, so that however
+// many there are, they keep no others out; known may be nil.
+func (s *Store) FailingRows(ctx context.Context, org ledger.OrgID, most int, known func(*Failing) (bool, error)) ([]Failing, error) {
 	seen := make(seenActs)
 	for {
-		f := &failingRows{store: s, most: most, seen: seen}
+		f := &failingRows{store: s, most: most, known: known, seen: seen}
 		for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.policies, f.fullChecks, f.counters, f.imported, f.deliveries, f.jobs} {
 			if err := list(ctx, org); err != nil {
 				return nil, err
 			}
 		}
 		if !f.again {
-			return f.found, nil
+			return append(f.found, f.last[:min(len(f.last), most-len(f.found))]...), nil
 		}
 	}
 }
@@ -196,8 +219,8 @@ func (f *failingRows) counters(ctx context.Context, org ledger.OrgID) error {
 	read := func() ([]*store.CounterRecord, error) { return f.store.AllCounters(ctx, org, after, failingPage) }
 	return pages(f, read, func(record *store.CounterRecord) error {
 		after = record.ID
-		if _, err := f.store.ReadCounter(record); err != nil && !f.full() {
-			f.found = append(f.found, *FailingCounterOf(record))
+		if _, err := f.store.ReadCounter(record); err != nil {
+			return f.add(FailingCounterOf(record))
 		}
 		return nil
 	})
@@ -246,10 +269,7 @@ func (f *failingRows) jobs(ctx context.Context, org ledger.OrgID) error {
 		if !errors.Is(err, ledger.ErrStateTampered) {
 			return err
 		}
-		if !f.full() {
-			f.found = append(f.found, *FailingJobOf(job))
-		}
-		return nil
+		return f.add(FailingJobOf(job))
 	})
 }
 

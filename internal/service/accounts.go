@@ -292,7 +292,7 @@ func (s *accountService) APIKeys(ctx context.Context, caller *Caller, after ledg
 // authentication.
 func (s *findingService) noteFailingRows(ctx context.Context, org ledger.OrgID) {
 	const limit = 20 // the daily self-check finds the rest
-	failing, err := s.store.FailingRows(ctx, org, limit)
+	failing, err := s.store.FailingRows(ctx, org, limit, nil)
 	if err != nil {
 		s.log.Error("listing the rows that fail authentication failed: the daily self-check tries again", "error", err)
 	}

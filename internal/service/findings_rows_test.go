@@ -1,7 +1,11 @@
 package service_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -58,5 +62,43 @@ func TestAnAcknowledgementCoversNoOtherRow(t *testing.T) {
 			}
 		}
 		open("a key was edited", 1)
+	})
+}
+
+// However many rows somebody forges, once they are acknowledged they hide no others, and they stay
+// acknowledged.
+//
+//countersign:race
+func TestForgedRowsHideNoOthers(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := newSuspect(t, db, 1)
+		const forged = 110 // more than a check names
+		key := s.rowsOf("api_keys")[0]
+		for i := range forged {
+			id := [16]byte{14: 1, 15: byte(i)}
+			hash := ledger.HashToken(fmt.Sprint("his ", i))
+			r := key.with(map[string]any{"id": s.idOf(id, uuid.UUID(id).String()), "hash": hash[:], "previous_hash": nil})
+			done(t, s.insert(&r))
+		}
+		for round := 1; round <= 2; round++ {
+			s.checkRound(s.Service)
+			for _, finding := range must[[]*service.Finding](t)(s.Operator().Findings(t.Context(), "")) {
+				if finding.Open() {
+					done(t, s.Operator().Acknowledge(t.Context(), finding, "left in place"))
+				}
+			}
+		}
+		done(t, s.scene.update("webhooks SET description = 'his'"))
+		s.checkRound(s.Service)
+		var open []string
+		all := must[[]*service.Finding](t)(s.Operator().Findings(t.Context(), ""))
+		for _, finding := range all {
+			if finding.Open() {
+				open = append(open, finding.Subject)
+			}
+		}
+		if len(open) != 1 || !strings.Contains(open[0], "the webhook ") || len(all) != forged+1 {
+			t.Errorf("of %d findings are open %q", len(all), open)
+		}
 	})
 }

@@ -42,7 +42,7 @@ func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
 // failingRow returns the i-th failing row, or nil if there are fewer.
 func (a *audit) failingRow(ctx context.Context, i int) (*ledger.Break, error) {
 	if i == 0 {
-		failing, err := a.store.FailingRows(ctx, a.org.ID, maxFailing)
+		failing, err := a.store.FailingRows(ctx, a.org.ID, maxFailing, a.knownRow)
 		if err != nil {
 			return nil, err
 		}
