@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -231,6 +232,44 @@ func TestCheckpointThatIsPutBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A log that was changed and acknowledged hides no other from the self-check.
+//
+//countersign:race
+func TestChangedLogHidesNoOther(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l, acme := loggingSigned(t, db, 2)
+		direct := db.Direct(t)
+		check := func(want ...string) {
+			t.Helper()
+			// The job is not in the queue: what the check finds is stored before it is finished.
+			_ = l.Jobs().CheckLedger(t.Context(), &service.Job{Org: acme.id, Kind: service.JobCheck, Body: []byte(`{"from":1}`)}, time.Hour)
+			var open []string
+			for _, finding := range must[[]*service.Finding](t)(l.Operator().Findings(t.Context(), "acme")) {
+				if finding.Open() {
+					open = append(open, finding.Subject)
+					done(t, l.Operator().Acknowledge(t.Context(), finding, "looked at"))
+				}
+			}
+			if len(open) != len(want) || len(want) > 0 && !strings.Contains(open[0], want[0]) {
+				t.Errorf("found %q, want %q", open, want)
+			}
+		}
+		first := logOf(l, "acme")
+		done(t, l.Operator().CloseLogForTest(t.Context(), acme.id, "acme"))
+		l.seal(acme, 1)
+		l.SignRound(t.Context()) // it finds the log closed
+		l.ForgetPauses()
+		l.SignRound(t.Context())
+		second := logOf(l, "acme")
+		check()
+		execute(t, direct, db, "UPDATE transparency_logs SET closed_at = closed_at + 1 WHERE closed_at IS NOT NULL")
+		check(first)
+		check()
+		execute(t, direct, db, "UPDATE transparency_logs SET opened_at = opened_at + 1 WHERE closed_at IS NULL")
+		check(second)
+	})
 }
 
 // A cosigned checkpoint that was changed is reported. The log and its proofs are served without it, and

@@ -141,7 +141,6 @@ type audit struct {
 
 	knownRow func(*evidence.Failing) (bool, error) // which failing rows are named last; nil for none
 	failing  []evidence.Failing                    // failing rows; set by the first call of failingRow
-	budgets  []*ledger.Break                       // counters that disagree with the events; set by the first call of miscounted
 
 	records      map[ledger.Record]string // as in walkedActs; set by inspectActs
 	recordsUntil ledger.LogEnd            // the log's end when it was walked

@@ -34,23 +34,6 @@ type recount struct {
 
 var errEnough = errors.New("enough")
 
-// maxMiscounted bounds how many wrong counters an audit names.
-const maxMiscounted = 20
-
-// miscounted returns the i-th counter that disagrees with the events, or nil if there are fewer.
-func (a *audit) miscounted(ctx context.Context, i int) (*ledger.Break, error) {
-	if i == 0 {
-		var err error
-		if a.budgets, err = a.recountBudgets(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if i >= len(a.budgets) {
-		return nil, nil
-	}
-	return a.budgets[i], nil
-}
-
 // recountBudgets compares the counters of the current windows with the events. If all events were
 // read and a counter has not moved in the meantime, the values must be equal. Otherwise the counter
 // must not be lower, because spending never decreases within a window.
@@ -194,7 +177,7 @@ func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*stor
 			return nil, err
 		}
 		for _, id := range chunk {
-			if detail := r.miscount(id, before[id], records[id]); detail != "" && len(breaks) < maxMiscounted {
+			if detail := r.miscount(id, before[id], records[id]); detail != "" && len(breaks) < maxCollected {
 				breaks = append(breaks, &ledger.Break{Check: ledger.CheckBudgets, Detail: detail})
 			}
 		}

@@ -29,12 +29,33 @@ const maxFailing = 100
 // rows returns the inspections of everything that belongs to an organization but not to a receipt
 // or act. Each failing row has its own inspection, so that none hides behind another.
 func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
-	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords, a.inspectImports, a.inspectTransparency, a.inspectVotes}
-	for i := range maxMiscounted {
-		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.miscounted(ctx, i) })
+	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords, a.inspectImports}
+	for _, collect := range []func(context.Context) ([]*ledger.Break, error){a.brokenLogs, a.lackingVotes, a.recountBudgets} {
+		inspections = append(inspections, oneByOne(collect)...)
 	}
 	for i := range maxFailing {
 		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.failingRow(ctx, i) })
+	}
+	return inspections
+}
+
+// maxCollected bounds how many breaks of one kind an audit names.
+const maxCollected = 20
+
+// oneByOne returns inspections that return the breaks that collect finds, one each.
+func oneByOne(collect func(context.Context) ([]*ledger.Break, error)) []func(context.Context) (*ledger.Break, error) {
+	var found []*ledger.Break
+	inspections := make([]func(context.Context) (*ledger.Break, error), maxCollected)
+	for i := range inspections {
+		inspections[i] = func(ctx context.Context) (_ *ledger.Break, err error) {
+			if i == 0 {
+				found, err = collect(ctx)
+			}
+			if err != nil || i >= len(found) {
+				return nil, err
+			}
+			return found[i], nil
+		}
 	}
 	return inspections
 }

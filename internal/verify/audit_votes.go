@@ -11,10 +11,10 @@ import (
 	"countersign/internal/store"
 )
 
-// inspectVotes requires each yes that the audit log names of approvals that still wait for a second
+// lackingVotes requires each yes that the audit log names of approvals that still wait for a second
 // one. An earlier state of an open approval is authentic, and its chain records only its end. What is
 // wrong with an approval otherwise is reported by the check of its chain.
-func (a *audit) inspectVotes(ctx context.Context) (*ledger.Break, error) {
+func (a *audit) lackingVotes(ctx context.Context) (found []*ledger.Break, err error) {
 	for _, name := range slices.Sorted(maps.Keys(a.votes)) {
 		id, err := ledger.ParseID(name)
 		if err != nil {
@@ -28,11 +28,11 @@ func (a *audit) inspectVotes(ctx context.Context) (*ledger.Break, error) {
 			return nil, err
 		}
 		if approval, err := a.store.ReadApproval(record); err == nil && approval.Lacks(a.votes[name]) {
-			return &ledger.Break{
+			found = append(found, &ledger.Break{
 				Check:  ledger.CheckApprovals,
 				Detail: fmt.Sprintf("the approval %s lacks a yes that the audit log names: it was put back to an earlier state", id),
-			}, nil
+			})
 		}
 	}
-	return nil, nil
+	return found, nil
 }

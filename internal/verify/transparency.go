@@ -182,27 +182,29 @@ func TransparencyChanged(log uuid.UUID) *Tampering {
 	return &Tampering{Check: ledger.CheckTransparency, Place: fmt.Sprintf("the transparency log %s was changed outside the service", tlog.LogID(log))}
 }
 
-// inspectTransparency checks every log of the organization, and all of its tiles, against the
-// signed checkpoint.
-func (a *audit) inspectTransparency(ctx context.Context) (*ledger.Break, error) {
+// brokenLogs checks every log of the organization, and all of its tiles, against the signed
+// checkpoint.
+func (a *audit) brokenLogs(ctx context.Context) (broken []*ledger.Break, err error) {
+	changed := func(log uuid.UUID) {
+		broken = append(broken, &ledger.Break{Check: ledger.CheckTransparency, Detail: TransparencyChanged(log).Place})
+	}
 	signed, marked := a.judge.Logs.signed(a.org.ID)
 	logs, err := a.store.TransparencyLogs(ctx, a.org.ID)
 	if err != nil {
 		return nil, err
 	}
 	if marked && !slices.ContainsFunc(logs, func(log *store.TransparencyLog) bool { return log.ID == signed }) {
-		return &ledger.Break{Check: ledger.CheckTransparency, Detail: TransparencyChanged(signed).Place}, nil
+		changed(signed)
 	}
 	for _, log := range logs {
-		err := a.inspectLog(ctx, log)
-		if errors.Is(err, ledger.ErrStateTampered) {
-			return &ledger.Break{Check: ledger.CheckTransparency, Detail: TransparencyChanged(log.ID).Place}, nil
-		}
-		if err != nil {
+		switch err := a.inspectLog(ctx, log); {
+		case errors.Is(err, ledger.ErrStateTampered):
+			changed(log.ID)
+		case err != nil:
 			return nil, err
 		}
 	}
-	return nil, nil
+	return broken, nil
 }
 
 // signed is the log of an organization that was signed here and has not ended. It is read
