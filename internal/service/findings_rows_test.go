@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,48 @@ func TestAnAcknowledgementCoversNoOtherRow(t *testing.T) {
 			}
 		}
 		open("a key was edited", 1)
+	})
+}
+
+// An anchor that was deleted cannot be made again. Once that is acknowledged, another that is deleted
+// is found nevertheless, and so is everything else that the audit log says must be there.
+//
+//countersign:race
+func TestADeletedAnchorHidesNothing(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := newSuspect(t, db, 2)
+		for i, id := range s.receipts {
+			receipt := must[*ledger.StoredReceipt](t)(s.store.Receipt(t.Context(), id))
+			done(t, s.Jobs().SaveAnchor(t.Context(), &ledger.Anchor{
+				Org: s.who.id, Kind: ledger.SubjectHead, Subject: id.UUID, Sequence: int64(i) + 1, Method: ledger.MethodTSA, Digest: receipt.Hash(),
+				Standing: ledger.AnchorVerified, Proof: []byte("proof"),
+			}))
+		}
+		_, _, err := s.IssueToken(t.Context(), s.who.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: s.receipts[0].UUID}, "")
+		done(t, err)
+		found := func(want ...string) {
+			t.Helper()
+			s.checkRound(s.Service)
+			var open []string
+			for _, finding := range must[[]*service.Finding](t)(s.Operator().Findings(t.Context(), "")) {
+				if finding.Open() {
+					open = append(open, finding.Check)
+					done(t, s.Operator().Acknowledge(t.Context(), finding, "looked at"))
+				}
+			}
+			slices.Sort(open)
+			if !slices.Equal(open, want) {
+				t.Errorf("found %q, want %q", open, want)
+			}
+		}
+		found()
+		done(t, s.exec("DELETE FROM anchors WHERE sequence = 2"))
+		found("anchors")
+		found()
+		done(t, s.exec("DELETE FROM anchors"))
+		done(t, s.exec("DELETE FROM tokens"))
+		found("anchors", "registry")
+		found()
 	})
 }
 

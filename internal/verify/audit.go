@@ -142,10 +142,11 @@ type audit struct {
 	knownRow func(*evidence.Failing) (bool, error) // which failing rows are named last; nil for none
 	failing  []evidence.Failing                    // failing rows; set by the first call of failingRow
 
-	records      map[ledger.Record]string // as in walkedActs; set by inspectActs
-	recordsUntil ledger.LogEnd            // the log's end when it was walked
-	imports      map[string]loggedImport  // imports of approvals by id
-	votes        map[string][]ledger.KeyID
+	records      map[ledger.Record]string  // as in walkedActs; set by inspectActs
+	recordsUntil ledger.LogEnd             // the log's end when it was walked
+	imports      map[string]loggedImport   // imports of approvals by id
+	votes        map[string][]ledger.KeyID // as in walkedActs
+	anchors      []madeAnchor              // likewise
 }
 
 func (j *Judge) newAudit(org *ledger.Organization) *audit {

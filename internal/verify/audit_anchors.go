@@ -40,13 +40,14 @@ func readMadeAnchor(act *ledger.Act) (madeAnchor, error) {
 	return madeAnchor{subject: subject, head: kind.Str() == ledger.SubjectHead, detail: sha256.Sum256(act.Detail)}, nil
 }
 
-// inspectAnchors requires every anchor that was made, unchanged. It starts with the newest, so that
+// missingAnchors requires every anchor that was made, unchanged. It starts with the newest, so that
 // a bounded check covers at least those.
-func (a *audit) inspectAnchors(ctx context.Context, made []madeAnchor) (fault, err error) {
+func (a *audit) missingAnchors(ctx context.Context) (missing []*ledger.Break, err error) {
+	made := a.anchors
 	if a.maxAnchors > 0 && len(made) > a.maxAnchors {
 		made = made[len(made)-a.maxAnchors:]
 	}
-	for i := len(made) - 1; i >= 0; i-- {
+	for i := len(made) - 1; i >= 0 && len(missing) < maxCollected; i-- {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("read anchors: %w", err)
 		}
@@ -56,10 +57,13 @@ func (a *audit) inspectAnchors(ctx context.Context, made []madeAnchor) (fault, e
 			return nil, err
 		}
 		if !a.containsAnchor(records, &made[i]) {
-			return fmt.Errorf("an anchor of the %s %s was made, and is missing or was changed", subjectName(subject.Kind), subject.ID), nil
+			missing = append(missing, &ledger.Break{
+				Check:  ledger.CheckAnchors,
+				Detail: fmt.Sprintf("an anchor of the %s %s was made, and is missing or was changed", subjectName(subject.Kind), subject.ID),
+			})
 		}
 	}
-	return nil, nil
+	return missing, nil
 }
 
 // containsAnchor reports whether one of a subject's anchors is the one that was made.

@@ -30,7 +30,7 @@ const maxFailing = 100
 // or act. Each failing row has its own inspection, so that none hides behind another.
 func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
 	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords, a.inspectImports}
-	for _, collect := range []func(context.Context) ([]*ledger.Break, error){a.brokenLogs, a.lackingVotes, a.recountBudgets} {
+	for _, collect := range []func(context.Context) ([]*ledger.Break, error){a.missingAnchors, a.brokenLogs, a.lackingVotes, a.recountBudgets} {
 		inspections = append(inspections, oneByOne(collect)...)
 	}
 	for i := range maxFailing {
