@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -105,6 +106,37 @@ func TestADeletedAnchorHidesNothing(t *testing.T) {
 		done(t, s.exec("DELETE FROM tokens"))
 		found("anchors", "registry")
 		found()
+	})
+}
+
+// An acknowledgement of records that are missing covers no other record, however many are missing and
+// although no more are than before.
+//
+//countersign:race
+func TestMissingRecordsHideNoOthers(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := newSuspect(t, db, 1)
+		for range 6 {
+			_, _, err := s.IssueToken(t.Context(), s.who.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: s.receipts[0].UUID}, "")
+			done(t, err)
+			s.clock.Advance(time.Second)
+		}
+		tokens := s.rowsOf("tokens") // by id
+		for i := range 5 {
+			done(t, s.remove(&tokens[i]))
+		}
+		for round := 1; round <= 2; round++ {
+			s.checkRound(s.Service)
+			findings := must[[]*service.Finding](t)(s.Operator().Findings(t.Context(), ""))
+			if len(findings) != 1 || !findings[0].Open() {
+				t.Fatalf("round %d: found %+v", round, findings)
+			}
+			done(t, s.Operator().Acknowledge(t.Context(), findings[0], "looked at"))
+			if round == 1 {
+				done(t, s.insert(&tokens[4]))
+				done(t, s.remove(&tokens[5]))
+			}
+		}
 	})
 }
 

@@ -2,8 +2,10 @@ package verify
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 
 	"countersign/internal/canon"
 	"countersign/internal/evidence"
@@ -66,8 +68,10 @@ func (a *audit) inspectImports(ctx context.Context) (*ledger.Break, error) {
 		return nil, nil
 	}
 	slices.Sort(short)
+	all := sha256.Sum256([]byte(strings.Join(short, "\n")))
 	return &ledger.Break{
-		Check:  ledger.CheckRegistry,
-		Detail: fmt.Sprintf("%d imports of approvals are not complete, or not as the audit log says; the first is %s", len(short), short[0]),
+		Check:    ledger.CheckRegistry,
+		Detail:   fmt.Sprintf("%d imports of approvals are not complete, or not as the audit log says; the first is %s", len(short), short[0]),
+		Evidence: all[:], // as for other records
 	}, nil
 }
