@@ -39,6 +39,7 @@ class Outbox:
         self._capacity = capacity
         self._entries: list[_Entry] = []
         self._sending = 0  # length of the batch that is being sent: the first entries
+        self._again: list[_Entry] = []  # what takes the batch's place once it is delivered
         self._repeated = False
         self._events = 0
         self._lock = threading.Lock()  # guards everything above
@@ -106,14 +107,21 @@ class Outbox:
             self._repeated = bool(repeated)
             return batch
 
+    def send_again(self, event: dict[str, Any]) -> None:
+        """Keep an event of the batch in the queue, under another idempotency key, if the batch is
+        delivered."""
+        with self._lock:
+            self._again.append(_Entry(event))
+
     def end(self, *, delivered: bool, sent: bool = True) -> None:
         """End the batch. Delivered events leave the queue; events that were never sent may change
         and be dropped again."""
         with self._lock:
-            batch = self._entries[: self._sending]
+            batch, again = self._entries[: self._sending], self._again
+            self._again = []
             if delivered:
-                self._events -= sum(not e.gap for e in batch)
-                del self._entries[: self._sending]
+                self._events += len(again) - sum(not e.gap for e in batch)
+                self._entries[: self._sending] = again
             elif not sent and not self._repeated:
                 for entry in batch:
                     entry.frozen = False

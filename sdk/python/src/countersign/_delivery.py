@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import math
 import threading
@@ -33,6 +34,9 @@ logger = logging.getLogger("countersign")
 
 _MAX_KNOWN_EVENTS = 10_000
 _ABOUT_CONTENT = frozenset((400, 409, 413, 422))
+_OF_REPORTS = frozenset(("executed_at", "decision_source", "policy_decision", "lease_id"))
+"""Members of an event that was decided here, which the service is not asked with."""
+_CARRIED_OUT = "the action was carried out while the service could not be reached"
 
 
 class Delivery:
@@ -59,6 +63,8 @@ class Delivery:
         self.events: dict[str, tuple[str, str]] = {}
         """The latest locally decided events that the service has recorded, by idempotency key: the
         chain's id and the event's id. Only the caller that delivers changes it."""
+        self._renamed: dict[str, str] = {}
+        """The first idempotency keys of events that were given another one, by that one."""
         self._opening = opening
         self._opening_key = new_key()
         self._bound = False  # whether the service accepts digests of redacted values
@@ -154,34 +160,69 @@ class Delivery:
                 # One event is at fault: send each alone, so that the others are recorded.
                 for one in batch:
                     yield from self._send([one])
-            elif error.code != "idempotency_conflict":  # a conflict means it is recorded already
+            elif error.code == "idempotency_conflict":
+                yield from self._settle_conflict(*batch[0])
+            else:
                 self.fail(_refusal(error))
             return
         results = answer.get("results")
         self.learn(answer, sent)
         number = answer.get("act_number")
-        for (key, _), result in zip(
-            batch, results if isinstance(results, list) else (), strict=False
-        ):
-            if isinstance(result, dict):
-                self._handle_result(key, {"act_number": number, **result}, sent)
-
-    def _handle_result(self, key: str, result: dict[str, Any], sent: Moment) -> None:
-        problem = result.get("error") or result.get("problem")
-        if isinstance(problem, dict):
-            if problem.get("code") != "idempotency_conflict":
+        for one, result in zip(batch, results if isinstance(results, list) else (), strict=False):
+            if not isinstance(result, dict):
+                continue
+            problem = result.get("error") or result.get("problem")
+            if not isinstance(problem, dict):
+                self._handle_result(one[0], {"act_number": number, **result}, sent)
+            elif problem.get("code") == "idempotency_conflict":
+                yield from self._settle_conflict(*one)
+            else:
                 detail, status = problem.get("detail", ""), problem.get("status", 0)
                 self.fail(_refusal(APIError(detail, status, problem.get("code", ""))))
-            return
+
+    def _handle_result(self, key: str, result: dict[str, Any], sent: Moment) -> None:
         self.learn(result, sent)
         decision = PolicyDecision.from_json(result, idempotency_key=key)
+        self._note_event(self._renamed.pop(key, key), decision)
+        if _fastpath.is_violation(result):
+            self.fail(_violation(decision))
+
+    def _note_event(self, key: str, decision: PolicyDecision) -> None:
         if decision.event_id:
             if len(self.events) >= _MAX_KNOWN_EVENTS:
                 # The oldest: an outcome is reported soon after its action, or never.
                 del self.events[next(iter(self.events))]
             self.events[key] = (decision.chain_id or str(self.id), decision.event_id)
-        if _fastpath.is_violation(result):
-            self.fail(_violation(decision))
+
+    def _settle_conflict(self, key: str, encoded: bytes) -> Steps[None]:
+        """Handle an event whose key the service knows, but not as decided here: it was asked about
+        the action, and its answer was lost. Asked once more, it repeats the decision.
+
+        An action that it did not allow has been carried out all the same. The record must show
+        that too, so the event is sent again under another key.
+        """
+        event = json.loads(encoded)
+        asked = {name: value for name, value in event.items() if name not in _OF_REPORTS}
+        try:
+            answer, sent = yield from self.transport.ask("POST", self.path("/events"), asked)
+        except APIError as error:
+            if is_retryable(error):
+                raise
+            return  # it was reported before, or the key is another action's
+        self.learn(answer, sent)
+        decision = PolicyDecision.from_json(answer)
+        if decision.allowed:
+            self._note_event(key, decision)
+            return
+        again = new_key()
+        self._renamed[again] = key
+        self.outbox.send_again({**event, "idempotency_key": again})
+        if decision.policy_decision == "require_approval" and decision.approval_id:
+            path = f"/v1/approvals/{quote(decision.approval_id, safe='')}/cancel"
+            try:
+                yield from self.transport.call("POST", path, {"comment": _CARRIED_OUT})
+            except (APIError, Unreachable):
+                pass  # it is cancelled with the chain's end
 
     def _complete(self, completion: dict[str, Any]) -> Steps[None]:
         try:
