@@ -615,3 +615,44 @@ def test_a_stop_is_not_told_to_the_model_but_ends_the_run(fake: FakeService) -> 
     with pytest.raises(countersign.KillSwitchActiveError), governed_run():
         governed(on_denial="tell_model")(_pay)(5)
     assert RAN == []
+
+
+# -- events that the service refuses --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("plain", [False, True], ids=["run", "chain"])
+def test_an_event_that_is_refused_while_its_outcome_is_reported_is_raised(
+    plain: bool, sync: bool
+) -> None:
+    """The call was decided here and has run. It is in no record, which is no mere warning."""
+
+    @governed
+    def look_up(n: int) -> int:
+        return n
+
+    @governed(name="look_up")
+    async def look_up_async(n: int) -> int:
+        return n
+
+    def refuse(call: RecordedCall) -> Any:
+        if call.path.endswith("/batch"):
+            return Answer(403, {"code": "agent_not_allowed", "detail": "the key is another's"})
+        return receive(call)
+
+    async def main() -> None:
+        async with countersign.Chain("refused") if plain else governed_run("refused"):
+            assert await look_up_async(1) == 1
+
+    with FakeService(fast_path=True) as fake:
+        config = configure(fake)
+        receive = config.transport._handle  # type: ignore[union-attr]
+        config.transport._handle = refuse  # type: ignore[union-attr]
+        with pytest.raises(countersign.APIError, match=r"an earlier action.*key is another") as no:
+            if sync:
+                with countersign.Chain("refused") if plain else governed_run("refused"):
+                    assert look_up(1) == 1
+            else:
+                asyncio.run(main())
+        assert no.value.code == "agent_not_allowed"
+        assert fake.events == []

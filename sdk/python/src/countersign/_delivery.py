@@ -143,9 +143,10 @@ class Delivery:
                 sent = fault.sent
                 raise
             except APIError as error:
-                # A permanent error: do not send the batch again.
-                delivered = not is_retryable(error)
-                raise
+                if is_retryable(error):
+                    raise
+                delivered = True  # do not send the batch again
+                raise _refusal(error) from error
             finally:
                 self.outbox.end(delivered=delivered, sent=sent)
 

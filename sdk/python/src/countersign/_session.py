@@ -265,6 +265,8 @@ class Session(Delivery):
     def report(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[bool]:
         """Report the outcome of an action. Returns whether the service recorded it."""
         try:
+            if decision.event_id is None:
+                yield from self.deliver()
             return (yield from self._send_outcome(decision, outcome, detail))
         except Unreachable:
             return False
@@ -278,15 +280,12 @@ class Session(Delivery):
         decision: PolicyDecision,
         outcome: str,
         detail: str | None,
-        patience: float | None = None,
     ) -> Steps[bool]:
-        """Report an outcome. Returns False if it can never be recorded, because the service does
-        not know the action or has sealed its chain."""
+        """Report the outcome of an action whose event was delivered. Returns False if it can never
+        be recorded, because the service does not know the action or has sealed its chain."""
         body = {"outcome": outcome}
         if detail is not None:
             body["detail"] = self.config._sanitizer.prose(str(detail))[:2000]
-        if decision.event_id is None:
-            yield from self.deliver(patience)
         if decision.event_id:
             chain, event_id = decision.chain_id, decision.event_id
         elif known := self.events.get(decision.idempotency_key or ""):
@@ -361,7 +360,8 @@ class Session(Delivery):
             except IndexError:
                 return
             try:
-                yield from self._send_outcome(*deferred, patience)
+                if (yield from self._deliver_event(deferred[0], patience)):
+                    yield from self._send_outcome(*deferred)
             except Exception as fault:
                 if isinstance(fault, Unreachable) or (
                     isinstance(fault, APIError) and is_retryable(fault)
@@ -373,6 +373,21 @@ class Session(Delivery):
             except BaseException:
                 self._deferred.appendleft(deferred)
                 raise
+
+    def _deliver_event(
+        self, decision: PolicyDecision, patience: float | None = None
+    ) -> Steps[bool]:
+        """Deliver the event of an action that was decided here. Returns False if the service has
+        refused what was in the queue: nobody waits for that, and the next call raises it."""
+        if decision.event_id is None:
+            try:
+                yield from self.deliver(patience)
+            except APIError as error:
+                if is_retryable(error):
+                    raise
+                self.fail(error)
+                return False
+        return True
 
     def _defer_unfinished(self) -> None:
         """Defer the reports of the calls that the chain's end overtakes, such as a generator that
