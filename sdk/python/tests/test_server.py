@@ -191,8 +191,11 @@ def test_a_chain_opened_in_one_loop_is_used_from_a_thread(server: Server) -> Non
     assert chain.receipt["total_actions"] == 1
 
 
-def test_the_same_key_records_a_step_once(server: Server) -> None:
-    server.config(enable_local_fast_path=False)
+@pytest.mark.parametrize("fast", [False, True], ids=["asked", "fast path"])
+def test_the_same_key_records_a_step_once(server: Server, fast: bool) -> None:
+    """A lease covers such a step no better: without it, or in another process, the service would
+    not take it for the step that was decided here."""
+    server.config(enable_local_fast_path=fast)
     with countersign.Chain("replayed") as chain:
         first, again = (
             chain.record_agent_action_sync(

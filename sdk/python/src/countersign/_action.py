@@ -32,7 +32,7 @@ class Action:
     does not change what was recorded.
     """
 
-    __slots__ = ("_payload", "facts", "safe", "wire")
+    __slots__ = ("_payload", "facts", "is_step", "safe", "wire")
 
     def __init__(
         self,
@@ -71,6 +71,8 @@ class Action:
         )
         self.safe = is_obviously_safe(action_name, SAFE_VERBS, self.facts, opaque=not untouched)
         """Whether the action may be decided locally: see :mod:`countersign._safe`."""
+        self.is_step = idempotency_key is not None
+        """Whether it has a key of its own, under which it may be replayed."""
 
     @property
     def categories(self) -> frozenset[str]:

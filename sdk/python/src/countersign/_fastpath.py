@@ -78,6 +78,7 @@ def lease_for(session: Decider, action: Action) -> Lease | None:
     if (
         lease is None
         or not action.safe
+        or action.is_step  # its replay may have no lease, and would not find its record
         or not config.enable_local_fast_path
         or lease.act_number != transport.act_number
         or transport.offline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -58,6 +59,9 @@ class Session(Delivery):
         they were interrupted."""
         self.released_keys: set[str] = set()
         """Idempotency keys of the steps that a reviewer released while this process waited."""
+        self.keys_are_of_content = False
+        """Whether the idempotency keys of steps are derived from what the steps are, so that no two
+        steps can have the same."""
         self.unreported: dict[int, PolicyDecision] = {}
         """Decisions on governed calls whose outcome was not reported yet, by their ``id()``."""
         self._deferred: deque[tuple[PolicyDecision, str, str | None]] = deque(maxlen=_MAX_DEFERRED)
@@ -185,13 +189,21 @@ class Session(Delivery):
         unknown = self.unknown_members()
         whole = action.as_sent(self.binding_key)
         body = {k: v for k, v in whole.items() if k not in unknown} if unknown else whole
-        decision, in_time = yield from self._ask_until_fresh(body, str(action), None)
+        key = body["idempotency_key"]
+        try:
+            decision, in_time = yield from self._ask_until_fresh(body, str(action), None)
+        except APIError as error:
+            if error.code != "idempotency_conflict" or not self.keys_are_of_content:
+                raise
+            # The step was reported as carried out, without having been asked about. The service
+            # does not answer with that: the step is decided anew.
+            body = {**body, "idempotency_key": _key_to_ask_with(key)}
+            decision, in_time = yield from self._ask_until_fresh(body, str(action), None)
         if decision.policy_decision != "require_approval":
             if not in_time:
                 raise Unreachable(TOO_LATE)
             return decision
         assert decision.approval_id is not None
-        key = body["idempotency_key"]
         self.pending_approvals[key] = decision.approval_id
         try:
             approved = yield from wait_for_decision(
@@ -473,3 +485,8 @@ class Session(Delivery):
             self.transport.policy_version,
             action.wire["idempotency_key"],
         )
+
+
+def _key_to_ask_with(key: str) -> str:
+    """Return the second key of a step, the same in every replay."""
+    return "asked-" + hashlib.sha256(key.encode()).hexdigest()

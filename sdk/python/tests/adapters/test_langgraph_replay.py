@@ -15,6 +15,7 @@ from scripted_agents import QUESTION, Marks, agent, approving
 
 import countersign
 from countersign.adapters.langgraph import govern
+from countersign.testing import FakeService
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 
@@ -315,3 +316,62 @@ def test_two_runs_at_once_in_one_step_have_a_chain_each(office: Office) -> None:
     approving(office, lambda: asyncio.run(outer.ainvoke(QUESTION)), count=2)
     assert statuses(office, "two at once") == ["completed"] * 2
     assert marks == ["asked_tool"] * 2
+
+
+# -- steps that the service was not asked about ---------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["lease", "no lease"])
+@pytest.mark.parametrize("after", [True, False], ids=["then a lease", "then none"])
+def test_a_safe_step_is_recorded_once_with_and_without_a_lease(before: bool, after: bool) -> None:
+    """The leases end with new rules or settings, and runs that were interrupted go on."""
+    marks = Marks()
+    graph = pausing(marks, "get_rate")
+    with FakeService(fast_path=True) as fake:
+        countersign.init(**fake.settings(), enable_local_fast_path=before)
+        govern(graph).invoke(QUESTION, THREAD)
+        countersign.init(**fake.settings(), enable_local_fast_path=after)
+        govern(graph).invoke(Command(resume=2), THREAD)
+        assert [e["action_name"] for e in fake.events] == ["enter_node", "get_rate", "get_rate"]
+        assert [c["status"] for c in fake.chains] == ["completed"]
+    assert marks == ["get_rate"] * 3
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_step_that_the_fail_mode_decided_is_decided_anew(is_async: bool) -> None:
+    """It was reported under its key as done. The service does not answer with that when it is
+    asked whether the step may be done again."""
+    marks = Marks()
+
+    def call(graph: Any, what: Any) -> None:
+        asyncio.run(graph.ainvoke(what, THREAD)) if is_async else graph.invoke(what, THREAD)
+
+    with FakeService() as fake:
+        config = countersign.init(**fake.settings())
+        tool = marks.tool("get_rate")
+
+        def node(state: Any) -> Any:
+            if not marks:
+                fake.go_offline()
+            tool.invoke({"n": 1})
+            fake.come_back()
+            interrupt("go on?")
+            interrupt("still?")
+            return {}
+
+        builder = StateGraph(MessagesState)
+        builder.add_node("one", node)
+        builder.add_edge(START, "one")
+        graph = govern(builder.compile(checkpointer=InMemorySaver()))
+        call(graph, QUESTION)
+        assert countersign.flush(10, config=config)
+        assert fake.events[-1]["decision_source"] == "offline_stub"
+        for answer in (1, 2):  # the second time, the record of the first is found
+            call(graph, Command(resume=answer))
+        told = [(e["action_name"], e["decision_source"], e.get("outcome")) for e in fake.events]
+        assert told == [
+            ("enter_node", "backend_evaluation", None),
+            ("get_rate", "offline_stub", "succeeded"),
+            ("get_rate", "backend_evaluation", "succeeded"),
+        ]
+        assert [c["status"] for c in fake.chains] == ["completed"]

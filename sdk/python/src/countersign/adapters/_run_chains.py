@@ -280,6 +280,7 @@ class RunChain(Chain):
     def _start_session(self) -> Session:
         session = super()._start_session()
         session._opening_key = self.key
+        session.keys_are_of_content = True
         return session
 
     def _rejoin(self, session: Session) -> Steps[None]:
