@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -437,6 +439,34 @@ def test_decorated_functions_are_governed_and_recorded_once(office: Office) -> N
         "plain_sync",
         "plain_sum",
     ]
+
+
+def test_a_decorated_function_begins_when_it_is_allowed(office: Office) -> None:
+    """However many other functions keep the threads of the event loop: an allow is for now."""
+    ran = []
+
+    async def main() -> None:
+        adapter = MCPAdapter(chain_name="busy threads", agent_name="helper")
+
+        @adapter.tool()
+        def note(function: str) -> None:
+            ran.append(function)
+
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        ended = threading.Event()
+        busy = loop.run_in_executor(None, ended.wait)
+        try:
+            async with adapter:
+                await asyncio.wait_for(note("x"), 60)
+        finally:
+            ended.set()
+            await busy
+
+    asyncio.run(main())
+    assert ran == ["x"]
+    (chain,) = office.chains("busy threads")
+    assert chain["status"] == "completed"
 
 
 def test_a_decorated_function_with_other_arguments_is_another_call(office: Office) -> None:

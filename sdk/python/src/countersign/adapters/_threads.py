@@ -1,27 +1,30 @@
-"""Blocking calls from wherever a framework calls its hooks."""
+"""Blocking calls from wherever a framework calls its hooks, and threads for what must not wait."""
 
 from __future__ import annotations
 
 import _thread
+import asyncio
 import atexit
+import functools
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from countersign._fork import in_child
 from countersign._loops import in_event_loop
 
-__all__ = ["blocking", "later"]
+__all__ = ["blocking", "later", "to_thread"]
 
 logger = logging.getLogger("countersign")
 
 T = TypeVar("T")
 
 _POOL_SIZE = 512
-_pool: ThreadPoolExecutor | None = None
+_pools: dict[str, ThreadPoolExecutor] = {}
 _pool_lock = threading.Lock()
 
 
@@ -33,12 +36,19 @@ def blocking(function: Callable[..., T], *arguments: Any) -> T:
     return function(*arguments)
 
 
-def _threads() -> ThreadPoolExecutor:
-    global _pool
+async def to_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """``asyncio.to_thread`` for what was just allowed. Its pool has few threads, and what waits for
+    one of them would begin when its permission has long run out."""
+    call = functools.partial(copy_context().run, function, *args, **kwargs)
+    # Not the pool of the blocking calls, which such a function may make.
+    return await asyncio.get_running_loop().run_in_executor(_threads("countersign-tool"), call)
+
+
+def _threads(name: str = "countersign-adapter") -> ThreadPoolExecutor:
     with _pool_lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="countersign-adapter")
-        return _pool
+        if name not in _pools:
+            _pools[name] = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix=name)
+        return _pools[name]
 
 
 _LONGEST_END = 10.0  # seconds that the process waits at its end for what was left for later
@@ -84,6 +94,7 @@ def _at_exit() -> None:
 @in_child
 def _after_fork() -> None:
     # The child has none of the threads, and another one may have held a lock.
-    global _pool, _pool_lock, _at_work
-    _pool, _pool_lock, _at_work = None, threading.Lock(), threading.Lock()
+    global _pool_lock, _at_work
+    _pool_lock, _at_work = threading.Lock(), threading.Lock()
+    _pools.clear()
     _left.clear()

@@ -15,7 +15,6 @@ a tool. It does not see a tool's own function that is called directly, resources
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import threading
@@ -35,6 +34,7 @@ from countersign._waiting import notify_of_waits
 from countersign.adapters._content import Content
 from countersign.adapters._outcomes import HANDLED, Ending, ending_of
 from countersign.adapters._shared import missing_extra
+from countersign.adapters._threads import to_thread
 from countersign.exceptions import ConfigurationError
 
 try:
@@ -194,7 +194,7 @@ class MCPAdapter:
                     if inspect.iscoroutinefunction(function):
                         return await function(*call.args, **call.kwargs)
                     # A callable object, or a decorator's wrapper, may return a coroutine.
-                    result = await asyncio.to_thread(function, *call.args, **call.kwargs)
+                    result = await to_thread(function, *call.args, **call.kwargs)
                     return await result if inspect.isawaitable(result) else result
 
                 try:
