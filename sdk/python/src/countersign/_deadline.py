@@ -7,6 +7,7 @@ what is left of the request's time.
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import ssl
 import sys
@@ -16,6 +17,8 @@ from concurrent import futures
 from typing import Any
 
 import httpx
+
+from countersign._fork import in_child
 
 __all__ = ["Deadline", "keep_deadlines"]
 
@@ -121,32 +124,94 @@ class _Backend(_Inner):
                 return _Stream(stream, timeout)
 
 
-def _addresses_of(host: str, port: int, timeout: float | None) -> list[str]:
-    """Look up the addresses of a host. The system's resolver cannot be given a timeout, so it runs
-    on a thread of its own, which is left behind if it takes too long."""
-    answer: futures.Future[list[str]] = futures.Future()
+_PATIENCE = 5.0  # seconds
+_lock = threading.Lock()  # guards what follows
+_under_way: dict[tuple[str, int], list[_LookUp]] = {}
+"""The look-ups that have not ended, by host and port, oldest first."""
 
-    def look_up() -> None:
+
+@in_child
+def _after_fork() -> None:
+    # The child has none of the threads, and another one may have held the lock.
+    global _lock
+    _lock = threading.Lock()
+    _under_way.clear()
+
+
+class _LookUp:
+    """One look-up of the addresses of a host. The system's resolver cannot be given a timeout, so
+    it runs on a thread of its own, which is left behind if it takes too long."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._answer: futures.Future[list[str]] = futures.Future()
+        self.began = time.monotonic()
+        self.shared = 0
+        """How many others have joined it."""
+
+    @property
+    def is_under_way(self) -> bool:
+        return not self._answer.done()
+
+    def begin(self) -> None:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # the latter for what cannot be a host's name
-            answer.set_exception(httpx.ConnectError(str(error)))
-        except BaseException as error:
-            answer.set_exception(error)
-        else:
-            answer.set_result(list(dict.fromkeys(str(address[0]) for *_, address in found)))
+            threading.Thread(target=self.run, name="countersign-resolver", daemon=True).start()
+        except RuntimeError:  # there are too many threads
+            self.run()
 
-    try:
-        if sys.is_finalizing():
-            look_up()  # before Python 3.12 a thread that is started now never begins
+    def run(self) -> None:
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except BaseException as error:
+            self._answer.set_exception(error)
         else:
-            threading.Thread(target=look_up, name="countersign-resolver", daemon=True).start()
-    except RuntimeError:  # there are too many threads
-        look_up()
+            self._answer.set_result(list(dict.fromkeys(str(address[0]) for *_, address in found)))
+
+    def addresses(self, timeout: float | None) -> list[str]:
+        try:
+            return list(self._answer.result(_left(timeout, httpx.ConnectTimeout)))
+        except futures.TimeoutError as error:
+            if self.is_under_way:
+                text = f"the address of {self._host} was not found in time"
+                raise httpx.ConnectTimeout(text) from None
+            raise httpx.ConnectError(str(error)) from None  # the resolver's own
+        except (OSError, UnicodeError) as error:  # the latter for what cannot be a host's name
+            raise httpx.ConnectError(str(error)) from None
+
+
+def _addresses_of(host: str, port: int, timeout: float | None) -> list[str]:
+    if _is_address(host):
+        return [host]
+    if sys.is_finalizing():
+        # Before Python 3.12 a thread that is started now never begins.
+        look_up = _LookUp(host, port)
+        look_up.run()
+    else:
+        look_up = _look_up(host, port)
+    return look_up.addresses(timeout)
+
+
+def _is_address(host: str) -> bool:
     try:
-        return answer.result(_left(timeout, httpx.ConnectTimeout))
-    except futures.TimeoutError:
-        raise httpx.ConnectTimeout(f"the address of {host} was not found in time") from None
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return "%" not in host  # the name of an interface is looked up
+
+
+def _look_up(host: str, port: int) -> _LookUp:
+    """Join the look-up that is under way, or begin one. The longer they hang, the more seldom
+    another one is begun: each has a thread."""
+    with _lock:
+        others = [one for one in _under_way.get((host, port), ()) if one.is_under_way]
+        if others and time.monotonic() - others[-1].began < _PATIENCE * len(others):
+            others[-1].shared += 1
+            return others[-1]
+        look_up = _LookUp(host, port)
+        _under_way[host, port] = [*others, look_up]
+    look_up.begin()
+    return look_up
 
 
 class _AsyncBackend(_Inner):
