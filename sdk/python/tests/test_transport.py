@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import weakref
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -339,6 +340,32 @@ def test_a_loop_that_is_used_again_closes_its_connections_again() -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
         assert closed == ["async"] * times
     loop.close()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed")
+@pytest.mark.filterwarnings("ignore:Exception ignored")
+def test_a_loop_that_was_closed_by_hand_is_not_kept() -> None:
+    """Its connections cannot be closed any more, only let go: a program that makes a loop for each
+    of its jobs would run out of sockets."""
+
+    async def main() -> None:
+        async with countersign.Chain("test"):
+            pass
+
+    with FakeService() as fake:
+        countersign.init(**fake.serve())
+        loops = []
+        for _ in range(5):
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(main())
+            loop.close()
+            loops.append(weakref.ref(loop))
+            del loop
+        gc.collect()
+        assert [loop() is None for loop in loops] == [True] * 4 + [False]
+        asyncio.run(main())
+        gc.collect()
+        assert loops[-1]() is None
 
 
 def test_connections_are_closed_by_hand() -> None:

@@ -165,11 +165,20 @@ class Clients:
         loop = asyncio.get_running_loop()
         opened = self._by_loop.get(loop)
         if opened is None:
+            self._forget_closed_loops()
             lifetime = self._lifetime(loop)
             # __anext__ does not suspend here, so no other task runs before the entry is stored.
             pools = await lifetime.__anext__()
             opened = self._by_loop[loop] = (pools, lifetime)
         return opened[0]
+
+    def _forget_closed_loops(self) -> None:
+        """Let go of the pools of loops that were closed without their generators having been ended:
+        nothing can use their connections any more, and each has a socket."""
+        for known in self._by_loop.keyrefs():
+            loop = known()
+            if loop is not None and loop.is_closed():
+                self._by_loop.pop(loop, None)
 
     async def _lifetime(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[_Pools, None]:
         if self._mock is not None:
