@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -396,3 +397,54 @@ def test_an_interrupted_completion_is_made_up_for(
     assert chain.receipt is not None
     assert [event["outcome"] for event in fake.events] == ["unknown"]
     unfinished.close()  # type: ignore[attr-defined]
+
+
+def test_an_action_does_not_wait_for_ever_for_a_delivery_that_stands_still(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sync code on the thread of an event loop keeps that loop from going on with a delivery. The
+    adapters have it wait in another thread, and then each would wait for the other."""
+    config = configure(fake, backend_timeout_seconds=0.1)
+    receive = config.transport.handle_async_request  # type: ignore[union-attr]
+    begun = asyncio.Event()
+
+    async def stand_still(request: Any) -> Any:
+        if request.url.path.endswith("/batch"):
+            begun.set()
+            await asyncio.sleep(0.01)
+        return await receive(request)
+
+    async def main() -> None:
+        async with chain:
+            assert chain._session is not None
+            fake.go_offline()
+            decision = await chain.record_agent_action(*SAFE)
+            assert decision.decision_source == "offline_stub"
+            fake.come_back()
+            monkeypatch.setattr(config.transport, "handle_async_request", stand_still)
+            delivering = asyncio.ensure_future(chain.record_outcome(decision, "succeeded"))
+            await begun.wait()
+            asking = pool.submit(chain.record_agent_action_sync, *ACTIONS["default"])
+            with pytest.raises(countersign.BackendUnavailableError, match="still in progress"):
+                asking.result(30)  # on the loop's own thread
+            await delivering  # late, now that the loop goes on
+
+    chain = countersign.Chain("still", config=config)
+    with ThreadPoolExecutor(1) as pool:
+        asyncio.run(main())
+    eventually(lambda: chain.receipt)
+
+
+def test_leaving_does_not_wait_for_ever_for_a_delivery_that_stands_still(
+    fake: FakeService,
+) -> None:
+    config = configure(fake, backend_timeout_seconds=0.1)
+    with countersign.Chain("still", config=config) as chain:
+        session = chain._session
+        assert session is not None
+        theirs: Future[None] = Future()
+        session._flushing = theirs
+    assert chain.receipt is None
+    session._flushing = None
+    theirs.set_result(None)
+    eventually(lambda: chain.receipt)

@@ -113,7 +113,10 @@ class Delivery:
     def deliver(self, patience: float | None = None, *, complete: bool = False) -> Steps[None]:
         """Deliver the queue, in order, and then complete the chain if ``complete`` is set. One
         caller at a time does; others wait for it, at most ``patience`` seconds. Then they raise
-        ``Unreachable``."""
+        ``Unreachable``. They never wait without an end: who delivers may be a task of an event loop
+        that stands still until they return."""
+        if patience is None:
+            patience = 2 * self.transport.timeout
         while True:
             with self._lock:
                 if self._flushing is None:
