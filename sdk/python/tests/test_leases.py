@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from conftest import configure
 from countersign._client import transport_of
 from countersign._clock import Moment, is_fresh
 from countersign._fastpath import Lease
+from countersign._session import Session
 from countersign._words import fold_name
 from countersign.testing import FakeService, RecordedCall
 from test_decisions import both
@@ -576,6 +579,30 @@ def test_an_approval_that_tells_of_a_pause_ends_the_lease(still: Still, through:
         assert session.paused
         assert session.pause_reason == "too many events"
         assert not local(chain)
+
+
+def test_a_pause_is_noted_whatever_other_threads_do(still: Still) -> None:
+    """Another thread may open a chain between any two lines with which this one looks for the chain
+    that was paused. Here it does so between all of them."""
+    _, _, config = still
+    others: list[Session] = []
+
+    def open_another(frame: FrameType, event: str, arg: object) -> Any:
+        if "weakref" in frame.f_code.co_filename and len(others) < 100:
+            others.append(Session(config, {"name": "another"}))
+        return open_another
+
+    with countersign.Chain("paused", config=config) as chain:
+        session = chain._session
+        assert session is not None
+        tracing = sys.gettrace()
+        sys.settrace(open_another)
+        try:
+            transport_of(config).note_pause(str(session.id), "too many events")
+        finally:
+            sys.settrace(tracing)
+        assert others
+        assert session.paused
 
 
 def test_a_pause_of_a_chain_is_that_of_its_successor(still: Still) -> None:

@@ -245,8 +245,7 @@ def _read_release(
     if decision.allowed:
         return decision, current
     if decision.auto_paused:
-        for delivery in tuple(transport.deliveries):
-            delivery.note_pause(str(approval.get("chain_id")), decision.pause_reason)
+        transport.note_pause(str(approval.get("chain_id")), decision.pause_reason)
     action = f"{approval.get('action_type', 'action')} {approval.get('action_name', '')!r}"
     raise denial_of(decision, action, str(approval.get("status")))
 

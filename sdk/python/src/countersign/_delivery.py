@@ -78,7 +78,7 @@ class Delivery:
         # Guards the lease, the pause, the chain's id, the latched errors and _flushing.
         self._lock = threading.Lock()
         reset_in_child(self)
-        self.transport.deliveries.add(self)
+        self.transport.add_chain(self)
 
     def reset_after_fork(self) -> None:
         """Start with an empty queue: the parent delivers what was decided there, and completes the

@@ -70,8 +70,8 @@ class Transport:
         self.retry_slots = Semaphore(_CONCURRENT_RETRIES)
         """Limits concurrent requests that repeat a late answer or confirm an approval. Too many at
         once would keep each other from being answered within a second."""
-        self.deliveries: weakref.WeakSet[Pausable] = weakref.WeakSet()
-        """The chains of this configuration. An answer about an approval may pause one."""
+        # No WeakSet: other threads open chains while one goes through it.
+        self._chains: weakref.WeakKeyDictionary[Pausable, None] = weakref.WeakKeyDictionary()
         reset_in_child(self)
         self.sender = Sender(self.run)
 
@@ -79,6 +79,16 @@ class Transport:
         """Replace the locks, which another thread of the parent may have held."""
         self._lock = threading.Lock()
         self.retry_slots = Semaphore(_CONCURRENT_RETRIES)
+
+    def add_chain(self, chain: Pausable) -> None:
+        """Have a chain of this configuration learn what answers about approvals say of it."""
+        self._chains[chain] = None
+
+    def note_pause(self, chain: str, reason: str | None) -> None:
+        """Pause a chain, because an answer about an approval says so."""
+        for known in self._chains.keyrefs():
+            if (delivery := known()) is not None:
+                delivery.note_pause(chain, reason)
 
     def not_yet_reported(self, names: Iterable[str]) -> list[str]:
         """Return the names that no earlier call has returned."""
