@@ -363,6 +363,7 @@ def a_day(service: Service, controls: Controls) -> dict[str, Answer]:
     record("sealed repeat", PAYMENT, idempotency_key="payment")
     record("sealed conflict", ACTION, idempotency_key="payment")
     batch("sealed batch", GAP, REPORTED)
+    batch("refused batch", REPORTED, {**REPORTED, "idempotency_key": "payment"})
     answers["sealed chain"] = service.get(chain)
     answers["events"] = service.get(f"{chain}/events")
     answers["approvals"] = service.get("/v1/approvals")

@@ -238,13 +238,16 @@ class FakeService:
     def _batch(self, call: RecordedCall, chain_id: str) -> Answer:
         if chain_id not in self._records.chains:
             return _problem(404, "not_found")
-        results = []
+        results, refusals = [], []
         for event in call.body["events"]:
             if problem := self._refusal(chain_id, event):  # does not affect the others
+                refusals.append(problem)
                 results.append({"error": problem.body})
             else:
                 script = self._script_for(chain_id, event)
                 results.append(self._records.record_decided(chain_id, event, script))
+        if len(refusals) == len(results):
+            return refusals[0]
         granted = self._records.granted(self._records.chains[chain_id])
         return Answer(200, {"results": results, **granted})
 
