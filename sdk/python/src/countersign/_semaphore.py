@@ -14,9 +14,15 @@ __all__ = ["Semaphore"]
 
 T = TypeVar("T")
 
+_LONGEST_WAIT = 30.0  # seconds
+
 
 class Semaphore:
-    """Runs at most ``slots`` steps at a time, in the order of arrival."""
+    """Runs at most ``slots`` steps at a time, in the order of arrival.
+
+    Nothing waits for a slot without an end: who holds it may be a task of an event loop that stands
+    still until then. After half a minute steps run without one.
+    """
 
     def __init__(self, slots: int) -> None:
         self._free = slots
@@ -25,21 +31,28 @@ class Semaphore:
 
     def run(self, steps: Steps[T]) -> Steps[T]:
         """Perform the steps once a slot is free."""
-        yield from self._acquire()
+        has_slot = yield from self._acquire()
         try:
             return (yield from steps)
         finally:
-            self._release()
+            if has_slot:
+                self._release()
 
-    def _acquire(self) -> Generator[Effect, Any, None]:
+    def _acquire(self) -> Generator[Effect, Any, bool]:
+        """Return whether a slot became free in time."""
         with self._lock:
             if self._free > 0:
                 self._free -= 1
-                return
+                return True
             turn: Future[None] = Future()
             self._waiting.append(turn)
         try:
-            yield Until(turn)
+            if not (yield Until(turn, _LONGEST_WAIT)):
+                with self._lock:
+                    if turn in self._waiting:
+                        self._waiting.remove(turn)
+                        return False
+            return True
         except BaseException:
             with self._lock:
                 if turn in self._waiting:
