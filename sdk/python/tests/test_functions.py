@@ -8,6 +8,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import AsyncMock
@@ -15,8 +16,10 @@ from unittest.mock import AsyncMock
 import pytest
 
 import countersign
+from clocks import stop_time
 from conftest import configure
-from countersign import _arguments, governed, governed_run
+from countersign import _arguments, _permit, governed, governed_run
+from countersign._plain import Snapshot
 from countersign.testing import FakeService
 from forms import (
     FORMS,
@@ -494,3 +497,39 @@ def test_the_real_service_has_the_records_and_outcomes(
     assert events[1]["outcome"]["detail"] == "OSError"
     assert events[0]["payload"] == {"iban": "[REDACTED]", "amount_usd": 1, "currency": "USD"}
     assert not caplog.records
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("stopped", [False, True], ids=["still allowed", "stopped"])
+def test_arguments_that_take_long_to_compare_are_asked_about_again(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch, stopped: bool, sync: bool
+) -> None:
+    """Millions of values are read once more before the body begins, and the permission runs out
+    meanwhile. The stop that came in between was answered already."""
+    clock = stop_time(configure(fake))
+    reads = []
+
+    class Slow(Snapshot):
+        def __init__(self, value: Any) -> None:
+            super().__init__(value)
+            reads.append(value)
+            if len(reads) == 2:
+                clock.pass_time(1.5)
+                if stopped:
+                    fake.activate_kill_switch("fire")
+
+    async def main() -> None:
+        async with governed_run():
+            await pay_async(9)
+
+    monkeypatch.setattr(_permit, "Snapshot", Slow)
+    refused = pytest.raises(countersign.KillSwitchActiveError, match="fire")
+    with refused if stopped else nullcontext():
+        if sync:
+            with governed_run():
+                pay(9)
+        else:
+            asyncio.run(main())
+    assert len(RAN) == (not stopped)
+    (event,) = fake.events
+    assert event["outcome"] == ("failed" if stopped else "succeeded")

@@ -19,6 +19,10 @@ from countersign.exceptions import ActionDeniedError
 
 __all__ = ["Denied", "OnDenial", "Payload", "Permit", "Request"]
 
+_LONG = 0.1
+"""Seconds for which reading many arguments again may use up a permission: after that it is asked
+for once more."""
+
 OnDenial = Literal["raise", "tell_model"]
 Payload = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -74,19 +78,32 @@ class Request:
             if decision is None:
                 decision = yield from session.record(action)
         except Exception as error:
-            if self._tell_model and isinstance(error, ActionDeniedError):
-                return Denied(str(error))
-            raise self._scope.deny(error) from error.__cause__
+            return self._refusal(error)
         permit = Permit(session, decision)
         try:
             self._scope.check()  # another call may have been denied during the wait
+            clock = session.transport.clock
+            began = clock.monotonic()
             if Snapshot(self._arguments).value != before:
                 raise self._scope.deny(arguments_changed(self._name, decision))
+            if clock.monotonic() - began > _LONG and decision.event_id is not None:
+                try:
+                    yield from session.record(action)
+                except Exception as error:
+                    refusal = self._refusal(error)
+                    yield from permit.reporting("failed", type(error).__name__)
+                    return refusal
         except BaseException as error:
             # The action was allowed but will not be carried out.
             yield from permit.reporting("failed", type(error).__name__)
             raise
         return permit
+
+    def _refusal(self, error: Exception) -> Denied:
+        """Return the denial that the model is told of. Raises every other error."""
+        if self._tell_model and isinstance(error, ActionDeniedError):
+            return Denied(str(error))
+        raise self._scope.deny(error) from error.__cause__
 
     def _action(self) -> Action:
         arguments = self._arguments
