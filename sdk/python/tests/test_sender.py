@@ -121,6 +121,30 @@ def test_delivery_goes_on_once_a_thread_can_be_started(monkeypatch: pytest.Monke
     assert work.delivered.wait(10)
 
 
+# An error that ends the thread, such as one of a program's own logging, ends neither what is due
+# nor what comes later.
+def test_delivery_goes_on_after_an_error_has_ended_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unloggable(Work):
+        def flush(self, patience: float | None = None) -> Steps[None]:
+            raise LookupError("refused")
+
+        def fail(self, error: Exception) -> None:
+            raise RuntimeError("the log is full")
+
+    ended = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: ended.set())
+    sender, due, later = Sender(perform), Work(), Work()
+    with sender._changed:  # so that the thread finds both
+        sender.submit(Unloggable(), delay=0.0)
+        sender.submit(due, delay=0.0)
+    assert ended.wait(10)
+    assert due.delivered.wait(10)
+    sender.submit(later)
+    assert later.delivered.wait(10)
+
+
 # An interrupt, such as Ctrl-C, during flush() loses nothing: the next flush delivers.
 def test_an_interrupted_flush_can_be_repeated() -> None:
     def interrupt(steps: Steps[Any]) -> None:

@@ -119,14 +119,22 @@ class Sender:
                 self._changed.notify_all()
 
     def _work(self) -> None:
-        while True:
+        try:
+            while True:
+                with self._changed:
+                    work = self._await_due()
+                    if work is None:
+                        self._thread = None
+                        return
+                # Bounded, because a blocked event loop must not hold up all other chains.
+                self._deliver(work, _PATIENCE)
+        except BaseException:
+            # Not the work's own error, but one such as that of a program's logging.
             with self._changed:
-                work = self._await_due()
-                if work is None:
-                    self._thread = None
-                    return
-            # Bounded, because a blocked event loop must not hold up all other chains.
-            self._deliver(work, _PATIENCE)
+                self._thread = None
+                if self._due:
+                    self._start_thread()
+            raise
 
     def _await_due(self) -> Deliverable | None:
         """Return the next work once it is due; None when idle. The condition is held."""
