@@ -19,6 +19,7 @@ from clocks import stop_time
 from conftest import configure
 from countersign._loops import run_to_completion
 from countersign._permit import Permit
+from countersign._secret import SecretStr
 from countersign.adapters._agent_runs import AgentAction, Governance, request_permit
 from countersign.adapters._content import Content
 from countersign.adapters._run import Run, Step
@@ -361,3 +362,27 @@ def test_a_run_goes_on_if_the_chain_that_it_does_not_need_cannot_be_completed(
 
 def offline(*_: object) -> None:
     raise httpx.ConnectError("nothing listens")
+
+
+class Secret:
+    """As web frameworks have it: only ``str()`` gives it away."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+
+class AzureKeyCredential:
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+
+@pytest.mark.parametrize("wrap", [SecretStr, Secret, AzureKeyCredential])
+def test_a_secret_in_a_wrapper_is_not_read(wrap: Any) -> None:
+    """What it wraps looks like nothing, and the attribute that holds it has any name."""
+    content = Content({"given": wrap("hunter2")})
+    assert "hunter2" not in str(content.value)
+    assert content.value["given"].startswith(f"<{wrap.__name__} ")
+    assert content.read_again() == content.value
+    assert content.value != Content({"given": wrap("hunter2")}).value

@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from countersign._convert import convert
+from countersign._words import words_of
 
 __all__ = ["Content", "default_of", "prompt_payload"]
 
 _MOST = 5000  # values of one call
 _DEEPEST = 40
 _PLAIN_FACTORIES = (list, dict, set, tuple)
+_SECRETS = frozenset(("credential", "credentials", "passphrase", "password", "secret"))
+"""Words in the names of classes whose objects keep a secret."""
 
 
 class Content:
@@ -81,7 +84,7 @@ class Content:
         if isinstance(value, type):
             return f"<class {value.__module__}.{value.__qualname__}>"
         attributes = _attributes(value)
-        if not attributes or callable(value) or hasattr(value, "get_secret_value"):
+        if not attributes or callable(value) or _wraps_secret(value):
             return self._mark(value)
         read = {self._name(k): self._of(v, depth + 1, above) for k, v in attributes.items()}
         return {"__class__": type(value).__qualname__, **read}
@@ -114,6 +117,13 @@ def prompt_payload(text: str, messages: int) -> dict[str, Any]:
     if the agent did what they say. Its digest is evidence enough."""
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
     return {"messages": messages, "prompt_sha256": digest}
+
+
+def _wraps_secret(value: Any) -> bool:
+    """Whether an object is there to keep a secret. The attribute that holds it can have any name,
+    so it would not be redacted."""
+    words = words_of(type(value).__name__)
+    return hasattr(value, "get_secret_value") or not _SECRETS.isdisjoint(words)
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
