@@ -279,6 +279,25 @@ def test_a_silent_service_is_left_alone_for_a_moment() -> None:
     assert result == {}
 
 
+def test_a_long_poll_without_an_answer_says_nothing_about_other_requests() -> None:
+    """A network may drop an idle connection without a word, and the service is there all the same.
+    The fail modes must not decide what it can be asked about."""
+    config = configure(Script())
+    stop_time(config)
+    transport = transport_of(config)
+    silent = _transport.Unreachable("ReadTimeout", slow=True)
+    _, result = perform(transport.call("GET", "/approval?wait=30", wait=30), *[silent] * 4)
+    assert isinstance(result, _transport.Unreachable)
+    assert not transport.offline
+    asked, result = perform(transport.call("GET", "/x"), Reply(200, {}, b"{}"))
+    assert len(asked) == 1
+    assert result == {}
+    # A refused connection does.
+    refused = _transport.Unreachable("ConnectError", sent=False)
+    perform(transport.call("GET", "/approval?wait=30", wait=30), *[refused] * 4)
+    assert transport.offline
+
+
 def test_the_key_is_sent_as_a_bearer_and_appears_nowhere_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

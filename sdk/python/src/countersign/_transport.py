@@ -177,7 +177,9 @@ class Transport:
                 break
             yield Pause(pause)
         if isinstance(fault, Unreachable):
-            self._mark_offline(fault)
+            if not (wait and fault.sent):
+                # A connection that is idle in a long poll may be lost on its own.
+                self._mark_offline(fault)
             fault.sent = arrived
             fault.address = self.clients.address
         raise fault
