@@ -298,6 +298,30 @@ def test_a_long_poll_without_an_answer_says_nothing_about_other_requests() -> No
     assert transport.offline
 
 
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_a_list_that_takes_too_long_says_nothing_about_actions(sync: bool) -> None:
+    script = Script()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            raise httpx.ReadTimeout("a large list")
+        return script(request)
+
+    async def main() -> None:
+        with pytest.raises(countersign.BackendUnavailableError):
+            [_ async for _ in countersign.list_chains()]
+
+    stop_time(configure(answer))
+    with countersign.Chain("busy") as chain:
+        if sync:
+            with pytest.raises(countersign.BackendUnavailableError):
+                list(countersign.list_chains_sync())
+        else:
+            asyncio.run(main())
+        chain.record_agent_action_sync("a", "tool_call", "pay", {})
+    assert len(script.events) == 1
+
+
 def test_the_key_is_sent_as_a_bearer_and_appears_nowhere_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -43,7 +43,9 @@ def _request_steps(
 ) -> Steps[dict[str, Any]]:
     try:
         return (
-            yield from transport.call(method, path, body, headers=headers, authenticated=not public)
+            yield from transport.call(
+                method, path, body, headers=headers, authenticated=not public, reading=True
+            )
         )
     except Unreachable as fault:
         reason = str(fault)

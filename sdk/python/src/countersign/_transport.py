@@ -114,10 +114,17 @@ class Transport:
         headers: dict[str, str] | None = None,
         wait: float = 0.0,
         authenticated: bool = True,
+        reading: bool = False,
     ) -> Steps[dict[str, Any]]:
         """:meth:`ask` without the time at which the request was sent."""
         answer, _ = yield from self.ask(
-            method, path, body, headers=headers, wait=wait, authenticated=authenticated
+            method,
+            path,
+            body,
+            headers=headers,
+            wait=wait,
+            authenticated=authenticated,
+            reading=reading,
         )
         return answer
 
@@ -130,13 +137,15 @@ class Transport:
         headers: dict[str, str] | None = None,
         wait: float = 0.0,
         authenticated: bool = True,
+        reading: bool = False,
     ) -> Steps[tuple[dict[str, Any], Moment]]:
         """Make one call, with retries within one deadline. Returns the answer, and when the
         successful attempt was sent.
 
         ``wait`` is how many seconds the service may hold the request (long polling). ``body`` may
-        be encoded already. Raises ``APIError`` if the service answers with an error, and
-        ``Unreachable`` if it does not answer.
+        be encoded already. ``reading`` is set for a request that is about no action. Raises
+        ``APIError`` if the service answers with an error, and ``Unreachable`` if it does not
+        answer.
         """
         clock = self.clock
         if clock.monotonic() < self._silent_until:
@@ -177,8 +186,9 @@ class Transport:
                 break
             yield Pause(pause)
         if isinstance(fault, Unreachable):
-            if not (wait and fault.sent):
-                # A connection that is idle in a long poll may be lost on its own.
+            # A connection that is idle in a long poll may be lost on its own, and a large list may
+            # take too long. Neither says that the service cannot be asked about an action.
+            if not (fault.sent and (wait or reading)):
                 self._mark_offline(fault)
             fault.sent = arrived
             fault.address = self.clients.address
