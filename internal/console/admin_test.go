@@ -74,7 +74,13 @@ func TestPoliciesAreNotReplacedUnseen(t *testing.T) {
 		first.post(t, "/policies", draft(mine, seen(refused))).expect(t, http.StatusSeeOther)
 		first.get(t, "/policies").expect(t, http.StatusOK, mine)
 	}
-	first.post(t, "/policies", url.Values{"document": {rules}, "format": {"yaml"}}).expect(t, http.StatusUnprocessableEntity, "cannot be read", "delete_all")
+	first.post(t, "/policies", draft("mine", "x")).expect(t, http.StatusUnprocessableEntity, "cannot be read", "delete_all")
+	for _, path := range []string{"/policies", "/policies/check"} { // from a page that does not say what it replaces
+		before := first.post(t, path, draft("mine", "")).expect(t, http.StatusConflict, "Nothing was changed", "before an update of the server", "mine-1").without(t, "has problems")
+		if seen(before) == "" {
+			t.Error("the page does not say what it replaces")
+		}
+	}
 }
 
 // The audit log lists every administrative act, newest first, and can be paged to

@@ -69,7 +69,8 @@ func TestStalePageLiftsNoLaterStop(t *testing.T) {
 	second.post(t, "/kill-switch/deactivate", sureToDeactivate(t, second)).expect(t, http.StatusSeeOther)
 	w.elapsed.Add(int64(time.Minute))
 	w.stop(t, w.acme, "a real incident")
-	first.post(t, "/kill-switch/deactivate", stale).expect(t, http.StatusUnprocessableEntity, "Nothing was changed", "activated the kill switch again", "a real incident")
+	first.post(t, "/kill-switch/deactivate", stale).expect(t, http.StatusConflict, "Nothing was changed", "activated again", "a real incident")
+	first.post(t, "/kill-switch/deactivate", url.Values{"confirm": {"yes"}}).expect(t, http.StatusConflict, "Nothing was changed", "a real incident")
 	first.get(t, "/").expect(t, http.StatusOK, "The kill switch is active.")
 	first.post(t, "/kill-switch/deactivate", sureToDeactivate(t, first)).expect(t, http.StatusSeeOther)
 	first.post(t, "/kill-switch/deactivate", stale).expect(t, http.StatusSeeOther) // there is nothing to lift

@@ -44,20 +44,17 @@ func activateKillSwitch(v *visit) error {
 
 func deactivateKillSwitch(v *visit) error {
 	return v.confirmSwitch(func(caller *service.Caller, sent form) error {
-		if now := &v.organization.Controls.KillSwitch; now.Active && sent.text("since") != since(now) {
-			return fault.Errorf(fault.CodeInvalid, "nothing was changed, because somebody activated the kill switch again after you opened this page: read the reason below, and confirm again to deactivate it")
+		// A page from before an update of the server does not say what its reader has seen.
+		seen, err := ledger.ParseTime(sent.text("since"))
+		if err != nil {
+			seen = 0
 		}
-		_, err := v.console.service.DeactivateKillSwitch(v.r.Context(), caller)
+		_, err = v.console.service.EndActivation(v.r.Context(), caller, seen)
+		if codeOf(err) == fault.CodeKillSwitchActive {
+			err = fault.Errorf(fault.CodeKillSwitchActive, "nothing was changed, because the kill switch may have been activated again after you opened this page: read the reason below, and confirm again to deactivate it")
+		}
 		return err
 	})
-}
-
-// since tells one activation of the kill switch from the next.
-func since(k *ledger.KillSwitch) string {
-	if k.ChangedAt == nil {
-		return ""
-	}
-	return k.ChangedAt.String()
 }
 
 // confirmSwitch calls turn only if the form is confirmed, because a mistake stops all agents or lets

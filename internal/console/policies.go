@@ -124,12 +124,17 @@ func (v *visit) takePolicy(use func(caller *service.Caller, document *service.Po
 	}
 	// Problems name lines and columns of the text as it was typed, so do not trim it.
 	d := draft{Text: strings.ReplaceAll(sent.values.Get("document"), "\r\n", "\n"), JSON: sent.text("format") == "json", Replaces: sent.text("replaces")}
-	d.Checked, err = use(caller, &service.PolicyDocument{Text: []byte(d.Text), YAML: !d.JSON}, d.Replaces)
+	if d.Replaces == "" {
+		err = fault.Errorf(fault.CodePolicyChanged, "this page was from before an update of the server, and does not say which set you have seen: read the rules above, and send yours again")
+	} else {
+		d.Checked, err = use(caller, &service.PolicyDocument{Text: []byte(d.Text), YAML: !d.JSON}, d.Replaces)
+		if codeOf(err) == fault.CodePolicyChanged {
+			err = fault.Errorf(fault.CodePolicyChanged, "somebody put another set in force after you opened this page, and it was not replaced: read its rules above, and take what "+
+				"you need of them into yours. Putting yours in force again replaces it")
+		}
+	}
 	if codeOf(err) == fault.CodePolicyChanged {
-		// The page shows the other set, so sending the draft once more means to replace that one.
-		err = fault.Errorf(fault.CodePolicyChanged, "somebody put another set in force after you opened this page, and it was not replaced: read its rules above, and take what "+
-			"you need of them into yours. Putting yours in force again replaces it")
-		d.Overtaken, d.Replaces = true, ""
+		d.Overtaken, d.Replaces = true, "" // the page shows the set in force, which the next draft replaces
 	}
 	if d.Refusal = refusalOf(err); d.Refusal != nil {
 		return v.showPolicies(d.Refusal.Status, caller, d)

@@ -362,15 +362,25 @@ func ParseKillSwitchReason(v canon.Value) (string, error) {
 // it has waited for those being recorded, and no client begins one that was allowed before,
 // because all leases have expired. It is idempotent: the first reason is kept.
 func (s *accountService) ActivateKillSwitch(ctx context.Context, caller *Caller, reason string) (*ledger.KillSwitch, error) {
-	return s.switchTo(ctx, caller, true, reason)
+	return s.switchTo(ctx, caller, true, reason, nil)
 }
 
 // DeactivateKillSwitch lets agents act again. It is idempotent.
 func (s *accountService) DeactivateKillSwitch(ctx context.Context, caller *Caller) (*ledger.KillSwitch, error) {
-	return s.switchTo(ctx, caller, false, "")
+	return s.switchTo(ctx, caller, false, "", nil)
 }
 
-func (s *accountService) switchTo(ctx context.Context, caller *Caller, active bool, reason string) (*ledger.KillSwitch, error) {
+// EndActivation is DeactivateKillSwitch for the activation that was made at the given time. It fails
+// if another one is in force by now.
+func (s *accountService) EndActivation(ctx context.Context, caller *Caller, made ledger.Time) (*ledger.KillSwitch, error) {
+	return s.switchTo(ctx, caller, false, "", &made)
+}
+
+var errOtherActivation = fault.Errorf(fault.CodeKillSwitchActive, "the kill switch was activated again meanwhile, and it was not deactivated")
+
+// switchTo turns the kill switch on or off. If made is not nil, it ends no activation but that of this
+// time.
+func (s *accountService) switchTo(ctx context.Context, caller *Caller, active bool, reason string, made *ledger.Time) (*ledger.KillSwitch, error) {
 	action, kind, govern := ledger.ActKillSwitchDeactivate, notify.KillSwitchDeactivated, s.govern
 	if active {
 		action, kind, govern = ledger.ActKillSwitchActivate, notify.KillSwitchActivated, s.governStop
@@ -378,6 +388,9 @@ func (s *accountService) switchTo(ctx context.Context, caller *Caller, active bo
 	var result ledger.KillSwitch
 	err := govern(ctx, caller, func(b *batch, org *ledger.Organization) (*auditEntry, error) {
 		k := &org.Controls.KillSwitch
+		if k.Active && made != nil && !sameTime(made, k.ChangedAt) {
+			return nil, errOtherActivation
+		}
 		if k.Active != active {
 			now, before := b.now, *k
 			*k = ledger.KillSwitch{Active: active, Reason: reason, ChangedAt: &now, ChangedBy: caller.Name}

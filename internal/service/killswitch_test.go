@@ -123,6 +123,30 @@ func TestTheKillSwitchIsNeverInShadow(t *testing.T) {
 	})
 }
 
+// Whoever ends one activation of the kill switch does not end another one, even if it was made a
+// moment before. Ending what has ended changes nothing.
+func TestAnActivationIsNotEndedForAnother(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.kill("a drill")
+		drill := *must[*ledger.KillSwitch](t)(g.KillSwitch(t.Context(), g.who.admin)).ChangedAt
+		must[*ledger.KillSwitch](t)(g.EndActivation(t.Context(), g.who.admin, drill))
+		g.clock.Advance(time.Millisecond)
+		g.kill("an incident")
+		_, err := g.EndActivation(t.Context(), g.who.admin, drill)
+		checkCode(t, "ending the drill during the incident", err, fault.CodeKillSwitchActive)
+		incident := must[*ledger.KillSwitch](t)(g.KillSwitch(t.Context(), g.who.admin))
+		if !incident.Active || incident.Reason != "an incident" {
+			t.Errorf("after the drill was ended again, the switch is %+v", incident)
+		}
+		for range 2 {
+			if k := must[*ledger.KillSwitch](t)(g.EndActivation(t.Context(), g.who.admin, *incident.ChangedAt)); k.Active {
+				t.Error("the incident was ended, and the switch is active")
+			}
+		}
+	})
+}
+
 // Writers load two replicas while the switch is activated and deactivated repeatedly. An action
 // that is requested after an activation is never allowed.
 //
