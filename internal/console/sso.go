@@ -216,7 +216,10 @@ func (v *visit) refuseSSO(err error) error {
 		v.logSSO(&v.console.ssoDown, why)
 		return v.showSignIn(http.StatusServiceUnavailable, why.Shown)
 	}
-	v.logSSO(&v.console.ssoRefused, why)
+	// Anybody can send an answer to no flow: with lines in the log they could hide the others.
+	if !errors.Is(err, sso.ErrNotBegun) {
+		v.logSSO(&v.console.ssoRefused, why)
+	}
 	return v.refuseSignIn(http.StatusUnauthorized, why.Shown)
 }
 

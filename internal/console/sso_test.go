@@ -315,6 +315,10 @@ func TestSingleSignOnFillsNoLog(t *testing.T) {
 	if n, _ := lines("forged"); n != 1 {
 		t.Errorf("a refusal has %d lines in the log while the provider is down", n)
 	}
+	b.get(t, callbackPath+"?state=of+another+flow").expect(t, http.StatusUnauthorized)
+	if n, _ := lines("the answer belongs to no flow of this browser"); n != 0 {
+		t.Errorf("an answer to no flow, which anybody can send, has %d lines in the log", n)
+	}
 	w.elapsed.Add(int64(time.Minute))
 	stub.err = down
 	b.get(t, beginPath).expect(t, http.StatusServiceUnavailable)
