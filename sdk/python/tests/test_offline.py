@@ -13,6 +13,9 @@ import pytest
 
 import countersign
 from conftest import configure
+from countersign._clients import Unreachable
+from countersign._sender import Sender
+from countersign._steps import Send, Until
 from countersign.testing import FakeService, RecordedCall
 from test_decisions import eventually
 
@@ -433,6 +436,33 @@ def test_an_action_does_not_wait_for_ever_for_a_delivery_that_stands_still(
     with ThreadPoolExecutor(1) as pool:
         asyncio.run(main())
     eventually(lambda: chain.receipt)
+
+
+def test_a_delivery_that_advances_is_waited_for(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes: the service is there, and no fail mode may decide."""
+    monkeypatch.setattr(Sender, "submit", lambda *_: None)
+    config = configure(fake)
+    fake.go_offline()
+    with countersign.Chain("long", config=config) as chain:
+        session = chain._session
+        assert session is not None
+        chain.record_agent_action_sync(*SAFE)
+        fake.come_back()
+        send = session.transport.clients.send
+        theirs, ours = session.deliver(), session.deliver()
+        opening = next(theirs)
+        assert isinstance(opening, Send)
+        assert isinstance(next(ours), Until)
+        batch = theirs.send(send(opening))
+        assert isinstance(batch, Send)
+        assert isinstance(ours.send(False), Until)  # the opening was answered
+        with pytest.raises(Unreachable, match="still in progress"):
+            ours.send(False)  # and nothing since
+        with pytest.raises(StopIteration):
+            theirs.send(send(batch))
+    assert [event["decision_source"] for event in fake.events] == ["offline_stub"]
 
 
 def test_leaving_does_not_wait_for_ever_for_a_delivery_that_stands_still(

@@ -33,6 +33,7 @@ __all__ = ["Delivery"]
 logger = logging.getLogger("countersign")
 
 _MAX_KNOWN_EVENTS = 10_000
+_PATIENCE = 2.0  # timeouts of a request for which nothing may be answered to another delivery
 _ABOUT_CONTENT = frozenset((400, 409, 413, 422))
 _OF_REPORTS = frozenset(("executed_at", "decision_source", "policy_decision", "lease_id"))
 """Members of an event that was decided here, which the service is not asked with."""
@@ -72,6 +73,7 @@ class Delivery:
         self._paused_at = -math.inf  # monotonic seconds; when an answer last reported the pause
         self._latched: dict[type[Exception], Exception] = {}
         self._flushing: Future[None] | None = None
+        self._answered = 0  # answers to the requests of deliveries; only who delivers changes it
         self._is_parents = False  # whether the process that opened the chain was forked since
         self._logged_abandonment = False
         self._earlier_ids: set[str] = set()  # ids of the chains that this one continues
@@ -101,10 +103,20 @@ class Delivery:
     def open_now(self) -> Steps[None]:
         """Open the chain. It has one idempotency key, so repeating this opens it once."""
         headers = {"idempotency-key": self._opening_key}
-        chain, sent = yield from self.transport.ask(
-            "POST", "/v1/chains", self._opening, headers=headers
-        )
+        chain, sent = yield from self._exchange("/v1/chains", self._opening, headers)
         self._learn_chain(chain, sent)
+
+    def _exchange(
+        self, path: str, body: Any, headers: dict[str, str] | None = None
+    ) -> Steps[tuple[dict[str, Any], Moment]]:
+        """Send one request of a delivery, and count its answer, a refusal too."""
+        try:
+            answer = yield from self.transport.ask("POST", path, body, headers=headers)
+        except APIError:
+            self._answered += 1
+            raise
+        self._answered += 1
+        return answer
 
     def has_undelivered(self) -> bool:
         """Whether something must be delivered before the next action can be decided."""
@@ -113,17 +125,17 @@ class Delivery:
     def deliver(self, patience: float | None = None, *, complete: bool = False) -> Steps[None]:
         """Deliver the queue, in order, and then complete the chain if ``complete`` is set. One
         caller at a time does; others wait for it, at most ``patience`` seconds. Then they raise
-        ``Unreachable``. They never wait without an end: who delivers may be a task of an event loop
-        that stands still until they return."""
-        if patience is None:
-            patience = 2 * self.transport.timeout
+        ``Unreachable``. Without a ``patience`` they wait for as long as it advances, and no longer:
+        who delivers may be a task of an event loop that stands still until they return."""
+        limit = _PATIENCE * self.transport.timeout if patience is None else patience
         while True:
             with self._lock:
                 if self._flushing is None:
                     self._flushing = Future()
                     break
-                theirs = self._flushing
-            if not (yield Until(theirs, patience)):
+                theirs, answered = self._flushing, self._answered
+            is_done = yield Until(theirs, limit)
+            if not is_done and (patience is not None or self._answered == answered):
                 raise Unreachable("another delivery is still in progress", sent=False)
         try:
             yield from self._deliver()
@@ -156,7 +168,7 @@ class Delivery:
     def _send(self, batch: list[tuple[str, bytes]]) -> Steps[None]:
         body = b'{"events":[' + b",".join(event for _, event in batch) + b"]}"
         try:
-            answer, sent = yield from self.transport.ask("POST", self.path("/events/batch"), body)
+            answer, sent = yield from self._exchange(self.path("/events/batch"), body)
         except APIError as error:
             if error.status not in _ABOUT_CONTENT or error.code == "chain_sealed":
                 raise
@@ -208,7 +220,7 @@ class Delivery:
         event = json.loads(encoded)
         asked = {name: value for name, value in event.items() if name not in _OF_REPORTS}
         try:
-            answer, sent = yield from self.transport.ask("POST", self.path("/events"), asked)
+            answer, sent = yield from self._exchange(self.path("/events"), asked)
         except APIError as error:
             if is_retryable(error):
                 raise
@@ -224,13 +236,13 @@ class Delivery:
         if decision.policy_decision == "require_approval" and decision.approval_id:
             path = f"/v1/approvals/{quote(decision.approval_id, safe='')}/cancel"
             try:
-                yield from self.transport.call("POST", path, {"comment": _CARRIED_OUT})
+                yield from self._exchange(path, {"comment": _CARRIED_OUT})
             except (APIError, Unreachable):
                 pass  # it is cancelled with the chain's end
 
     def _complete(self, completion: dict[str, Any]) -> Steps[None]:
         try:
-            sealed = yield from self.transport.call("POST", self.path("/complete"), completion)
+            sealed, _ = yield from self._exchange(self.path("/complete"), completion)
             self.follow(sealed.get("id"))
             self.chain = sealed
             receipt = sealed.get("receipt")
