@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -93,6 +93,50 @@ def test_an_action_that_was_not_allowed_is_a_violation(
     assert [a["status"] for a in fake.approvals] == ["cancelled"] * (decision != "deny")
 
 
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("outcome", ["succeeded", "unknown", None])
+def test_a_stop_afterwards_does_not_make_a_violation_of_what_was_allowed(
+    fake: FakeService, outcome: Literal["succeeded", "unknown"] | None, sync: bool
+) -> None:
+    """Asked again, the service says what may happen now. The action was allowed, it happened
+    once, and so it is recorded once."""
+    network = Lossy(fake)
+
+    async def main() -> None:
+        async with countersign.Chain("stopped") as chain:
+            decision = await chain.record_agent_action(*PAY)
+            fake.activate_kill_switch("fire")
+            network.healthy = True
+            if outcome is not None:
+                assert await chain.record_outcome(decision, outcome)
+
+    if sync:
+        with countersign.Chain("stopped") as chain:
+            decision = chain.record_agent_action_sync(*PAY)
+            fake.activate_kill_switch("fire")
+            network.healthy = True
+            if outcome is not None:
+                assert chain.record_outcome_sync(decision, outcome)
+    else:
+        asyncio.run(main())
+    (event,) = fake.events
+    assert (event["policy_decision"], event["outcome"]) == ("allow", outcome or "unknown")
+    assert fake.chains[0]["cumulative_metrics"]["financial_exposure_usd"] == 9000
+
+
+def test_what_was_refused_before_a_stop_is_a_violation(fake: FakeService) -> None:
+    network = Lossy(fake)
+    fake.script("deny", decision_reason="over budget")
+    with pytest.raises(countersign.KillSwitchActiveError):
+        with countersign.Chain("stopped") as chain:
+            chain.record_agent_action_sync(*PAY)
+            fake.activate_kill_switch("fire")
+            network.healthy = True
+    refused, done = fake.events
+    assert (refused["policy_decision"], "outcome" in refused) == ("deny", False)
+    assert (done["decision_source"], done["shadow_decision"]) == ("offline_stub", "deny")
+
+
 def test_a_violation_is_recorded_once_if_its_report_is_interrupted(fake: FakeService) -> None:
     """Of two events the second cannot be settled at first, and both are sent again."""
     network = Lossy(fake)
@@ -152,3 +196,25 @@ def test_the_real_service_learns_what_was_carried_out(
             ("backend_evaluation", "awaiting_approval", None),
             ("offline_stub", "flagged", "succeeded"),
         ]
+
+
+def test_the_real_service_says_that_it_had_allowed_what_it_would_not_any_more(
+    server: Server, proxy: FaultProxy
+) -> None:
+    """An agent's key is enough."""
+    server.config()
+    key = server.post("/v1/api-keys", {"name": "lost", "role": "agent"})["key"]
+    countersign.init(key, backend_url=proxy.url, fail_mode="allow", enable_local_fast_path=False)
+    with countersign.Chain("lost") as chain:
+        proxy.mode = "lose"
+        decision = chain.record_agent_action_sync(*PAY[:3], {"amount_usd": 120})
+        assert decision.decision_source == "offline_stub"
+        server.post("/v1/kill-switch/activate", {"reason": "a test"})
+        try:
+            proxy.mode = "pass"
+            assert chain.record_outcome_sync(decision, "succeeded")
+        finally:
+            server.post("/v1/kill-switch/deactivate")
+    (event,) = server.events(chain.id)
+    assert (event["status"], event["outcome"]["outcome"]) == ("allowed", "succeeded")
+    assert [entry["outcome"] for entry in event["entries"]] == ["unknown", "succeeded"]

@@ -64,6 +64,8 @@ class Delivery:
         self.events: dict[str, tuple[str, str]] = {}
         """The latest locally decided events that the service has recorded, by idempotency key: the
         chain's id and the event's id. Only the caller that delivers changes it."""
+        self.begun: set[str] = set()
+        """The ids of those among them whose outcome was reported as unknown on delivery."""
         self._renamed: dict[str, str] = {}
         """The first idempotency keys of events that were given another one, by that one."""
         self._opening = opening
@@ -207,14 +209,15 @@ class Delivery:
         if decision.event_id:
             if len(self.events) >= _MAX_KNOWN_EVENTS:
                 # The oldest: an outcome is reported soon after its action, or never.
-                del self.events[next(iter(self.events))]
+                _, forgotten = self.events.pop(next(iter(self.events)))
+                self.begun.discard(forgotten)
             self.events[key] = (decision.chain_id or str(self.id), decision.event_id)
 
     def _settle_conflict(self, key: str, encoded: bytes) -> Steps[None]:
         """Handle an event whose key the service knows, but not as decided here: it was asked about
         the action, and its answer was lost. Asked once more, it repeats the decision.
 
-        An action that it did not allow has been carried out all the same. The record must show
+        An action that it had not allowed has been carried out all the same. The record must show
         that too, so the event is sent again under another key.
         """
         event = json.loads(encoded)
@@ -227,7 +230,7 @@ class Delivery:
             return  # it was reported before, or the key is another action's
         self.learn(answer, sent)
         decision = PolicyDecision.from_json(answer)
-        if decision.allowed:
+        if decision.allowed or (yield from self._was_allowed(decision)):
             self._note_event(key, decision)
             return
         again = new_key()
@@ -239,6 +242,27 @@ class Delivery:
                 yield from self._exchange(path, {"comment": _CARRIED_OUT})
             except (APIError, Unreachable):
                 pass  # it is cancelled with the chain's end
+
+    def _was_allowed(self, decision: PolicyDecision) -> Steps[bool]:
+        """Whether an action was allowed when it was recorded, though the repeated answer does not
+        allow it. That says what may happen now: after a kill switch, a pause or under new rules.
+
+        An agent may not read events, but the service takes an outcome only of what was allowed. An
+        unknown one is true until the program reports another, which replaces it.
+        """
+        if decision.policy_decision != "deny" or not decision.event_id:
+            return False
+        unknown = {"outcome": "unknown", "detail": _CARRIED_OUT}
+        path = self.path(f"/events/{quote(decision.event_id, safe='')}/outcome", decision.chain_id)
+        try:
+            answer, _ = yield from self._exchange(path, unknown)
+        except APIError as error:
+            if is_retryable(error):
+                raise
+            return False
+        self.follow(answer.get("continued_by"))
+        self.begun.add(decision.event_id)
+        return True
 
     def _complete(self, completion: dict[str, Any]) -> Steps[None]:
         try:

@@ -304,6 +304,8 @@ class Session(Delivery):
             chain, event_id = known
         else:
             return False
+        if outcome == "unknown" and event_id in self.begun:
+            return True  # the record says so already, and takes no second unknown outcome
         path = self.path(f"/events/{quote(event_id, safe='')}/outcome", chain)
         try:
             answer = yield from self.transport.call("POST", path, body)
