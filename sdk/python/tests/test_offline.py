@@ -13,6 +13,7 @@ import pytest
 
 import countersign
 from conftest import configure
+from countersign import _delivery
 from countersign._clients import Unreachable
 from countersign._sender import Sender
 from countersign._steps import Send, Until
@@ -407,14 +408,15 @@ def test_an_action_does_not_wait_for_ever_for_a_delivery_that_stands_still(
 ) -> None:
     """Sync code on the thread of an event loop keeps that loop from going on with a delivery. The
     adapters have it wait in another thread, and then each would wait for the other."""
-    config = configure(fake, backend_timeout_seconds=0.1)
+    monkeypatch.setattr(_delivery, "_PATIENCE", 0.01)
+    config = configure(fake)
     receive = config.transport.handle_async_request  # type: ignore[union-attr]
-    begun = asyncio.Event()
+    begun, refused = asyncio.Event(), asyncio.Event()
 
     async def stand_still(request: Any) -> Any:
         if request.url.path.endswith("/batch"):
             begun.set()
-            await asyncio.sleep(0.01)
+            await refused.wait()
         return await receive(request)
 
     async def main() -> None:
@@ -430,6 +432,7 @@ def test_an_action_does_not_wait_for_ever_for_a_delivery_that_stands_still(
             asking = pool.submit(chain.record_agent_action_sync, *ACTIONS["default"])
             with pytest.raises(countersign.BackendUnavailableError, match="still in progress"):
                 asking.result(30)  # on the loop's own thread
+            refused.set()
             await delivering  # late, now that the loop goes on
 
     chain = countersign.Chain("still", config=config)
@@ -466,9 +469,10 @@ def test_a_delivery_that_advances_is_waited_for(
 
 
 def test_leaving_does_not_wait_for_ever_for_a_delivery_that_stands_still(
-    fake: FakeService,
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configure(fake, backend_timeout_seconds=0.1)
+    monkeypatch.setattr(_delivery, "_PATIENCE", 0.01)
+    config = configure(fake)
     with countersign.Chain("still", config=config) as chain:
         session = chain._session
         assert session is not None
