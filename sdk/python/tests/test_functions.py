@@ -20,7 +20,7 @@ from clocks import stop_time
 from conftest import configure
 from countersign import _arguments, _permit, governed, governed_run
 from countersign._plain import Snapshot
-from countersign.testing import FakeService
+from countersign.testing import FakeService, RecordedCall
 from forms import (
     FORMS,
     RAN,
@@ -533,3 +533,41 @@ def test_arguments_that_take_long_to_compare_are_asked_about_again(
     assert len(RAN) == (not stopped)
     (event,) = fake.events
     assert event["outcome"] == ("failed" if stopped else "succeeded")
+
+
+def test_arguments_that_change_while_they_are_asked_about_again_are_refused(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was compared before the second request says nothing about what another thread does
+    until its answer."""
+    config = configure(fake)
+    clock = stop_time(config)
+    receive = fake._receive
+    order = {"amount": 9}
+    asked = []
+
+    class Slow(Snapshot):
+        def __init__(self, value: Any) -> None:
+            super().__init__(value)
+            clock.pass_time(0.2)
+
+    def change_at_the_second(call: RecordedCall) -> Any:
+        answer = receive(call)
+        if call.path.endswith("/events"):
+            asked.append(call)
+            if len(asked) == 2:
+                order["amount"] = 9000
+        return answer
+
+    @governed
+    def pay_for(order: dict[str, int]) -> None:
+        RAN.append(order)
+
+    monkeypatch.setattr(_permit, "Snapshot", Slow)
+    monkeypatch.setattr(config.transport, "_handle", change_at_the_second)
+    with pytest.raises(countersign.ActionDeniedError, match="changed"), governed_run():
+        pay_for(order)
+    assert len(asked) == 2
+    assert RAN == []
+    (event,) = fake.events
+    assert event["outcome"] == "failed"

@@ -84,8 +84,7 @@ class Request:
             self._scope.check()  # another call may have been denied during the wait
             clock = session.transport.clock
             began = clock.monotonic()
-            if Snapshot(self._arguments).value != before:
-                raise self._scope.deny(arguments_changed(self._name, decision))
+            self._compare(before, decision)
             if clock.monotonic() - began > _LONG and decision.event_id is not None:
                 try:
                     yield from session.record(action)
@@ -93,11 +92,17 @@ class Request:
                     refusal = self._refusal(error)
                     yield from permit.reporting("failed", type(error).__name__)
                     return refusal
+                self._compare(before, decision)  # another thread had the time of an answer
         except BaseException as error:
             # The action was allowed but will not be carried out.
             yield from permit.reporting("failed", type(error).__name__)
             raise
         return permit
+
+    def _compare(self, before: Any, decision: PolicyDecision) -> None:
+        """Deny the call if its arguments are not those that were decided about."""
+        if Snapshot(self._arguments).value != before:
+            raise self._scope.deny(arguments_changed(self._name, decision))
 
     def _refusal(self, error: Exception) -> Denied:
         """Return the denial that the model is told of. Raises every other error."""
