@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -286,6 +287,25 @@ def test_a_stop_is_raised_before_a_violation_that_was_found_first(fake: FakeServ
         session.fail(countersign.KillSwitchActiveError("second"))
         with pytest.raises(countersign.KillSwitchActiveError):
             chain.record_agent_action_sync(*SAFE)
+        with pytest.raises(countersign.PolicyViolationError):
+            chain.record_agent_action_sync(*SAFE)
+
+
+def test_an_error_that_cannot_be_logged_is_raised_all_the_same(
+    fake: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program's own filter of the log may raise. The violation must not be lost with it."""
+
+    def fragile(record: logging.LogRecord) -> bool:
+        raise ZeroDivisionError
+
+    configure(fake)
+    with countersign.Chain("logged") as chain:
+        session = chain._session
+        assert session is not None
+        monkeypatch.setattr(logging.getLogger("countersign"), "filters", [fragile])
+        with pytest.raises(ZeroDivisionError):
+            session.fail(countersign.PolicyViolationError("found meanwhile"))
         with pytest.raises(countersign.PolicyViolationError):
             chain.record_agent_action_sync(*SAFE)
 

@@ -289,9 +289,9 @@ class Delivery:
 
     def fail(self, error: Exception) -> None:
         """Latch an error for the next call. Only the first of each type is kept."""
-        logger.warning("countersign: %s", error)
         with self._lock:
             self._latched.setdefault(type(error), error)
+        logger.warning("countersign: %s", error)  # last: a filter of the program may raise
 
     def undelivered(self) -> int:
         return len(self.outbox)
