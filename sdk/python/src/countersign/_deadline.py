@@ -124,7 +124,7 @@ class _Backend(_Inner):
                 return _Stream(stream, timeout)
 
 
-_PATIENCE = 5.0  # seconds
+_PATIENCE = 1.0  # seconds for which a look-up is joined; one lost packet takes it longer
 _lock = threading.Lock()  # guards what follows
 _under_way: dict[tuple[str, int], list[_LookUp]] = {}
 """The look-ups that have not ended, by host and port, oldest first."""
