@@ -565,7 +565,7 @@ def test_arguments_that_change_while_they_are_asked_about_again_are_refused(
 
     monkeypatch.setattr(_permit, "Snapshot", Slow)
     monkeypatch.setattr(config.transport, "_handle", change_at_the_second)
-    with pytest.raises(countersign.ActionDeniedError, match="changed"), governed_run():
+    with pytest.raises(countersign.PolicyViolationError, match="changed"), governed_run():
         pay_for(order)
     assert len(asked) == 2
     assert RAN == []

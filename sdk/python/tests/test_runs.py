@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import sys
 import threading
 import types
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import anyio
 import httpx
@@ -378,7 +379,55 @@ class AzureKeyCredential:
         self._key = key
 
 
-@pytest.mark.parametrize("wrap", [SecretStr, Secret, AzureKeyCredential])
+class ApiToken(Secret):
+    """The name of its base says what it is."""
+
+
+class PasswordText(str):
+    __slots__ = ()
+
+
+@dataclass
+class DatabaseCredential:
+    held: str
+
+
+class ClientSecret(NamedTuple):
+    held: str
+
+
+class SecretModel:
+    """Has its fields read as those of pydantic's models are."""
+
+    def __init__(self, held: str) -> None:
+        self.held = held
+
+    def model_dump(self) -> dict[str, Any]:
+        return {"held": self.held}
+
+
+class Vault(dict[str, str]):
+    def __init__(self, held: str) -> None:
+        super().__init__(held=held)
+
+    def get_secret_value(self) -> str:
+        return self["held"]
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        SecretStr,
+        Secret,
+        AzureKeyCredential,
+        ApiToken,
+        PasswordText,
+        DatabaseCredential,
+        ClientSecret,
+        SecretModel,
+        Vault,
+    ],
+)
 def test_a_secret_in_a_wrapper_is_not_read(wrap: Any) -> None:
     """What it wraps looks like nothing, and the attribute that holds it has any name."""
     content = Content({"given": wrap("hunter2")})
@@ -386,3 +435,23 @@ def test_a_secret_in_a_wrapper_is_not_read(wrap: Any) -> None:
     assert content.value["given"].startswith(f"<{wrap.__name__} ")
     assert content.read_again() == content.value
     assert content.value != Content({"given": wrap("hunter2")}).value
+
+
+class Kind(str, enum.Enum):
+    PASSWORD = "password"
+
+
+class SecretKind(enum.Enum):
+    PASSWORD = "password"
+
+
+@dataclass
+class Secretary:
+    name: str
+
+
+def test_what_wraps_no_secret_is_read() -> None:
+    """A rule must see it, and a resumed run must find it again."""
+    given = [Kind.PASSWORD, SecretKind.PASSWORD, Secretary("Ada"), SecretStr]
+    written = f"<class {SecretStr.__module__}.SecretStr>"
+    assert Content(given).value == ["password", "password", {"name": "Ada"}, written]

@@ -7,9 +7,11 @@ matches no other value and no other call.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from countersign._convert import convert
@@ -46,13 +48,17 @@ class Content:
         return self._of(self._given, 0, ())
 
     def _of(self, value: Any, depth: int, above: tuple[int, ...]) -> Any:
-        if value is None or isinstance(value, (str, int, float)):
+        kind = type(value)
+        if kind is str or value is None:
+            return value
+        if _wraps_secret(kind):
+            return self._mark(value)
+        if isinstance(value, (str, int, float)):
             return value
         self._remaining -= 1
         if depth > _DEEPEST or self._remaining < 0 or id(value) in above:
             return self._mark(value)
         above = (*above, id(value))
-        kind = type(value)
         if kind is list or kind is tuple:
             return [self._of(item, depth + 1, above) for item in tuple(value)]
         # Most are plain dictionaries, and asking an abstract class takes longer than reading one.
@@ -84,7 +90,7 @@ class Content:
         if isinstance(value, type):
             return f"<class {value.__module__}.{value.__qualname__}>"
         attributes = _attributes(value)
-        if not attributes or callable(value) or _wraps_secret(value):
+        if not attributes or callable(value) or hasattr(value, "get_secret_value"):
             return self._mark(value)
         read = {self._name(k): self._of(v, depth + 1, above) for k, v in attributes.items()}
         return {"__class__": type(value).__qualname__, **read}
@@ -119,11 +125,18 @@ def prompt_payload(text: str, messages: int) -> dict[str, Any]:
     return {"messages": messages, "prompt_sha256": digest}
 
 
-def _wraps_secret(value: Any) -> bool:
-    """Whether an object is there to keep a secret. The attribute that holds it can have any name,
-    so it would not be redacted."""
-    words = words_of(type(value).__name__)
-    return hasattr(value, "get_secret_value") or not _SECRETS.isdisjoint(words)
+def _wraps_secret(kind: type[Any]) -> bool:
+    """Whether the objects of a class are there to keep a secret. What holds it can have any name,
+    so it would not be redacted. Classes themselves keep none, and neither do members of an enum."""
+    if issubclass(kind, (type, enum.Enum)):
+        return False
+    named = any(_names_secret(base.__name__) for base in kind.__mro__)
+    return named or hasattr(kind, "get_secret_value")
+
+
+@lru_cache(maxsize=2048)
+def _names_secret(name: str) -> bool:
+    return not _SECRETS.isdisjoint(words_of(name))
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
