@@ -137,6 +137,22 @@ def test_what_was_refused_before_a_stop_is_a_violation(fake: FakeService) -> Non
     assert (done["decision_source"], done["shadow_decision"]) == ("offline_stub", "deny")
 
 
+def test_nobody_is_asked_after_a_stop_about_what_has_happened(fake: FakeService) -> None:
+    """While the kill switch is active, the repeated answer is a denial. Its approval is still open
+    and would be asked for once the switch is lifted."""
+    network = Lossy(fake)
+    fake.script("require_approval")
+    with pytest.raises(countersign.KillSwitchActiveError):
+        with countersign.Chain("stopped") as chain:
+            decision = chain.record_agent_action_sync(*PAY)
+            fake.activate_kill_switch("fire")
+            network.healthy = True
+            assert chain.record_outcome_sync(decision, "succeeded")
+            (approval,) = fake.approvals
+            assert approval["status"] == "cancelled"
+            chain.record_agent_action_sync(*PAY)
+
+
 def test_a_violation_is_recorded_once_if_its_report_is_interrupted(fake: FakeService) -> None:
     """Of two events the second cannot be settled at first, and both are sent again."""
     network = Lossy(fake)

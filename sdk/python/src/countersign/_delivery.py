@@ -236,12 +236,12 @@ class Delivery:
         again = new_key()
         self._renamed[again] = key
         self.outbox.send_again({**event, "idempotency_key": again})
-        if decision.policy_decision == "require_approval" and decision.approval_id:
+        if decision.approval_id:
             path = f"/v1/approvals/{quote(decision.approval_id, safe='')}/cancel"
             try:
                 yield from self._exchange(path, {"comment": _CARRIED_OUT})
             except (APIError, Unreachable):
-                pass  # it is cancelled with the chain's end
+                pass  # it has ended, or is cancelled with the chain
 
     def _was_allowed(self, decision: PolicyDecision) -> Steps[bool]:
         """Whether an action was allowed when it was recorded, though the repeated answer does not
