@@ -12,8 +12,8 @@ type Break struct {
 	ReceiptNumber string `json:"receipt_number"`
 	Check         Check  `json:"check"`
 	Detail        string `json:"detail"`
-	// Evidence is a digest of the affected row if it is not a receipt, or nil if there is no such
-	// row.
+	// Evidence is a digest of the affected row if it is not a receipt, or of the names of all records
+	// that are missing. It is nil if the detail says everything.
 	Evidence []byte `json:"-"`
 }
 
