@@ -282,6 +282,7 @@ type ReceiptCheck struct {
 	Sound       bool  // its own bytes are what was sealed, whatever the state of the rest
 	Full        bool  // its links, events and approvals were also checked
 	Failed      Check // the first check that failed, or ""
+	Repeated    bool  // Failed repeats what an earlier check found
 	Number      string
 	Chain       ChainID
 	GeneratedAt string

@@ -113,6 +113,7 @@ type Verification struct {
 	Checks        []CheckResult
 	Undecided     bool // for an approval
 	Partial       bool // for a receipt: its events and approvals were not checked
+	Repeated      bool // likewise: its first failure repeats what an earlier check found, and proves nothing about now
 	VerifiedAt    Time
 
 	Exportable bool // the caller may export the evidence

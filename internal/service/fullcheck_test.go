@@ -40,6 +40,16 @@ func linkChain(t *testing.T, db *testdb.Database, payloads ...string) *linked {
 	return l
 }
 
+// linkLargeChain is linkChain with one that is too large to be read for outsiders.
+func linkLargeChain(t *testing.T, db *testdb.Database) *linked {
+	t.Helper()
+	payloads := make([]string, 10)
+	for i := range payloads {
+		payloads[i] = fmt.Sprintf(`{"text":%q}`, strings.Repeat("x ", 450_000))
+	}
+	return linkChain(t, db, payloads...)
+}
+
 func (l *linked) public() *ledger.PublicVerification {
 	l.t.Helper()
 	return must[*ledger.PublicVerification](l.t)(l.VerifyToken(l.t.Context(), l.link))
@@ -120,12 +130,7 @@ func tamper(t *testing.T, db *testdb.Database, statement string) {
 // audit names.
 func TestALargeChainShowsItsLastFullCheck(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
-		large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x ", 450_000))
-		payloads := make([]string, 10)
-		for i := range payloads {
-			payloads[i] = large
-		}
-		l := linkChain(t, db, payloads...)
+		l := linkLargeChain(t, db)
 		want := func(when string, overall ledger.Overall, at ledger.Time) {
 			t.Helper()
 			l.clock.Advance(3 * time.Second)
@@ -171,6 +176,40 @@ func TestALargeChainShowsItsLastFullCheck(t *testing.T) {
 		checked = ledger.TimeOf(l.clock.Now())
 		must[*ledger.Verification](t)(l.VerifyReceipt(t.Context(), l.who.member, l.receipt))
 		want("after the payload is as it was", ledger.Verified, checked)
+	})
+}
+
+// What outsiders are shown of an earlier check of a large chain proves nothing: no finding is renewed by
+// it, so that the check that passes after a repair is shown, also if they asked while it ran.
+func TestARepeatedFailureLeavesNoFinding(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := linkLargeChain(t, db)
+		var payload []byte
+		done(t, db.Direct(t).QueryRowContext(t.Context(), "SELECT payload FROM events WHERE sequence = 10").Scan(&payload))
+		tamper(t, db, `UPDATE events SET payload = NULL WHERE sequence = 10`)
+		must[*ledger.Verification](t)(l.VerifyReceipt(t.Context(), l.who.member, l.receipt))
+		found := must[[]*service.Finding](t)(l.Operator().Findings(t.Context(), ""))
+		if len(found) != 1 || !found[0].Open() {
+			t.Fatalf("found %+v", found)
+		}
+		done(t, l.Operator().Acknowledge(t.Context(), found[0], "will be repaired"))
+
+		execute(t, db.Direct(t), db, "UPDATE events SET payload = ? WHERE sequence = 10", payload)
+		l.clock.Advance(25 * time.Hour)
+		if got := l.public(); got.Overall != ledger.VerdictFailed {
+			t.Errorf("until the next full check it is %+v", got)
+		}
+		if check := must[*ledger.ReceiptCheck](t)(l.CheckReceipt(t.Context(), l.receipt)); check.Valid {
+			t.Errorf("until the next full check the check by id says %+v", check)
+		}
+		l.WaitForFindings()
+		later := must[[]*service.Finding](t)(l.Operator().Findings(t.Context(), ""))
+		if len(later) != 1 {
+			t.Fatalf("the repeated failure left %+v", later)
+		}
+		if later[0].SeenAt != found[0].SeenAt || later[0].Open() {
+			t.Errorf("the finding from %s was seen again at %s, and is open: %t", found[0].SeenAt, later[0].SeenAt, later[0].Open())
+		}
 	})
 }
 

@@ -69,6 +69,7 @@ type chainVerdict struct {
 	full   bool        // the events and approvals were checked
 	large  bool        // the chain is too large for a bounded check
 	old    bool        // it was not made again, because too many other checks are running
+	again  bool        // it repeats a check that was made before, and says nothing about what is stored now
 }
 
 func (v *chainVerdict) madeAt() ledger.Time { return v.made }
@@ -87,19 +88,21 @@ func (r *Receipts) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in
 	if effort == InFull {
 		return r.checkChain(ctx, receipt, in, false)
 	}
+	var made *chainVerdict
 	verdict, busy, err := recent(ctx, r, effort,
 		func() *chainVerdict { return r.knownVerdict(receipt.ID, in) },
-		func() (*chainVerdict, error) {
-			verdict, err := r.boundedVerdict(ctx, receipt, in)
+		func() (verdict *chainVerdict, err error) {
+			verdict, err = r.boundedVerdict(ctx, receipt, in)
+			made = verdict
 			if err == nil {
 				r.full.verdicts.Put(receipt.ID, verdict, verdictBytes)
 			}
 			return verdict, err
 		})
-	if busy {
-		old := *verdict
-		old.old = true
-		verdict = &old
+	if err == nil && verdict != made {
+		before := *verdict
+		before.old, before.again = busy, true
+		verdict = &before
 	}
 	return verdict, err
 }
@@ -192,7 +195,7 @@ func (r *Receipts) lastFullCheck(ctx context.Context, receipt *store.PlacedRecei
 		if err != nil {
 			return nil, err
 		}
-		return &chainVerdict{hash: in.Hash, checks: chainChecks(found), at: at, made: r.now(), full: true}, nil
+		return &chainVerdict{hash: in.Hash, checks: chainChecks(found), at: at, made: r.now(), full: true, again: true}, nil
 	}
 	return chainUnknown(in.Hash, "the chain is large, and was not checked in full yet", r.now()), nil
 }

@@ -213,6 +213,7 @@ func (r *Receipts) Verify(ctx context.Context, receipt *store.PlacedReceipt, eff
 		// VerifiedAt is the time of the oldest check; all others were made just now.
 		v.Partial, v.VerifiedAt = !run.chain.full, min(v.VerifiedAt, run.chain.at)
 	}
+	v.Repeated = run.repeats()
 	if !receipt.Anchored {
 		return v, nil
 	}
@@ -230,9 +231,19 @@ func (r *Receipts) Check(ctx context.Context, receipt *store.PlacedReceipt, effo
 	check := in.Check(receipt.StoredReceipt)
 	check.Full = run.chain != nil && run.chain.full && !run.chain.large && !run.chain.old // an earlier result is not a full check
 	if failed := firstFailure(run.checks); failed != nil {
-		check.Valid, check.Failed = false, failed.Name
+		check.Valid, check.Failed, check.Repeated = false, failed.Name, run.repeats()
 	}
 	return &check, nil
+}
+
+// repeats reports whether the first failure is only in the chain, and was found by an earlier check:
+// the chain may have been repaired since.
+func (v *verification) repeats() bool {
+	if v.chain == nil || !v.chain.again {
+		return false
+	}
+	now := v.checks[:len(v.checks)-len(v.chain.checks)]
+	return firstFailure(now) == nil && firstFailure(v.chain.checks) != nil
 }
 
 // describe adds what a receipt is about, if its signature is valid.

@@ -34,10 +34,12 @@ func (t *Tampering) Name() string {
 	return "tampering/" + hex.EncodeToString(h.Sum(nil))
 }
 
-// FromVerification returns the tampering that a verification proves, or nil if nothing failed.
+// FromVerification returns the tampering that a verification proves, or nil if nothing failed. What an
+// earlier check found has left its finding then. Found again after a repair, it would count as
+// tampering since.
 func FromVerification(v *ledger.Verification) *Tampering {
 	overall, reason := v.Conclude()
-	if overall != ledger.VerdictFailed {
+	if overall != ledger.VerdictFailed || v.Repeated {
 		return nil
 	}
 	t := &Tampering{Check: ledger.Check(reason)}
