@@ -51,7 +51,8 @@ const (
 
 // keep stores a finding, and reports whether it is unacknowledged. It works despite further
 // tampering: if the organization or its audit log fails authentication, the row is written
-// without an act.
+// without an act. When a finding was last seen is renewed once a day, and with each check of a chain
+// that fails: receipts are shown by whether that is later than the check that passed.
 func (s *findingService) keep(ctx context.Context, id ledger.OrgID, t *verify.Tampering) (open bool, err error) {
 	evidence, err := s.evidenceOf(ctx, t)
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *findingService) keep(ctx context.Context, id ledger.OrgID, t *verify.Ta
 		}
 	case err != nil:
 		return true, visible(err)
-	case !finding.Tampered && slices.Equal(finding.Evidence, evidence) && s.now() < finding.SeenAt.Add(oneDay):
+	case !finding.Tampered && slices.Equal(finding.Evidence, evidence) && s.now() < finding.SeenAt.Add(oneDay) && !t.OfChain():
 		return finding.Open(), nil
 	}
 	op := &keepFinding{ref: ref, tampering: t, evidence: evidence, logged: id != ledger.OrgID{}}

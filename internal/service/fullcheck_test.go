@@ -213,6 +213,38 @@ func TestARepeatedFailureLeavesNoFinding(t *testing.T) {
 	})
 }
 
+// However soon a large chain is changed again in the same way, its failed check is shown, not an earlier
+// record of one that passed between them.
+func TestAFailedCheckIsShownDespiteAnOlderRecord(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := linkLargeChain(t, db)
+		scene := &scene{t: t, direct: db.Direct(t), dialect: dialectOf(db)}
+		var payload []byte
+		done(t, scene.direct.QueryRowContext(t.Context(), "SELECT payload FROM events WHERE sequence = 10").Scan(&payload))
+		verified := func(want ledger.Overall) {
+			t.Helper()
+			l.clock.Advance(time.Hour)
+			v := must[*ledger.Verification](t)(l.VerifyReceipt(t.Context(), l.who.member, l.receipt))
+			if overall, _ := v.Conclude(); overall != want {
+				t.Fatalf("a member is told %s, want %s", overall, want)
+			}
+			l.clock.Advance(time.Minute)
+		}
+		l.public() // from now on it is known to be too large
+		tamper(t, db, `UPDATE events SET payload = NULL WHERE sequence = 10`)
+		verified(ledger.VerdictFailed)
+		execute(t, scene.direct, db, "UPDATE events SET payload = ? WHERE sequence = 10", payload)
+		verified(ledger.Verified)
+		passed := scene.copyOf("full_checks")
+		tamper(t, db, `UPDATE events SET payload = NULL WHERE sequence = 10`)
+		verified(ledger.VerdictFailed)
+		scene.rollBack(passed)
+		if got := l.public(); got.Overall != ledger.VerdictFailed {
+			t.Errorf("with the earlier record it is %+v", got)
+		}
+	})
+}
+
 // The audit names a forged record of a full check.
 func TestTheAuditNamesAForgedFullCheck(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

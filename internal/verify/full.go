@@ -77,7 +77,7 @@ func (v *chainVerdict) madeAt() ledger.Time { return v.made }
 // chainUnknown returns the verdict on a chain that was not checked.
 func chainUnknown(hash [32]byte, why string, at ledger.Time) *chainVerdict {
 	v := &chainVerdict{hash: hash, at: at, made: at}
-	for _, name := range []ledger.Check{ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals} {
+	for _, name := range chainChecked {
 		v.checks = append(v.checks, ledger.CheckResult{Name: name, Status: ledger.CheckNotChecked, Detail: why})
 	}
 	return v
@@ -207,7 +207,7 @@ func (r *Receipts) failedSince(ctx context.Context, receipt *store.PlacedReceipt
 	if last.Failed != "" {
 		return &ledger.Break{Check: ledger.Check(last.Failed), Detail: detail}, last.CheckedAt, nil
 	}
-	for _, check := range []ledger.Check{ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals} {
+	for _, check := range chainChecked {
 		t := &Tampering{Check: check, Receipt: receipt.ID}
 		finding, err := r.store.Finding(ctx, store.FindingRef{Org: receipt.Org, Name: t.Name()})
 		switch {

@@ -34,6 +34,14 @@ func (t *Tampering) Name() string {
 	return "tampering/" + hex.EncodeToString(h.Sum(nil))
 }
 
+// chainChecked are the checks of a receipt that read its chain.
+var chainChecked = []ledger.Check{ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals}
+
+// OfChain reports whether the tampering is with the chain behind a stored receipt.
+func (t *Tampering) OfChain() bool {
+	return t.Receipt != ledger.ReceiptID{} && slices.Contains(chainChecked, t.Check)
+}
+
 // FromVerification returns the tampering that a verification proves, or nil if nothing failed. What an
 // earlier check found has left its finding then. Found again after a repair, it would count as
 // tampering since.
