@@ -67,6 +67,32 @@ func TestAnAcknowledgementCoversNoOtherRow(t *testing.T) {
 	})
 }
 
+// anchorAll stores an anchor of each receipt.
+func (s *suspect) anchorAll() {
+	s.t.Helper()
+	for i, id := range s.receipts {
+		receipt := must[*ledger.StoredReceipt](s.t)(s.store.Receipt(s.t.Context(), id))
+		done(s.t, s.Jobs().SaveAnchor(s.t.Context(), &ledger.Anchor{
+			Org: s.who.id, Kind: ledger.SubjectHead, Subject: id.UUID, Sequence: int64(i) + 1, Method: ledger.MethodTSA, Digest: receipt.Hash(),
+			Standing: ledger.AnchorVerified, Proof: []byte("proof"),
+		}))
+	}
+}
+
+// foundAnew makes a self-check and acknowledges what it found. It returns the checks that failed.
+func (s *suspect) foundAnew() (open []string) {
+	s.t.Helper()
+	s.checkRound(s.Service)
+	for _, finding := range must[[]*service.Finding](s.t)(s.Operator().Findings(s.t.Context(), "")) {
+		if finding.Open() {
+			open = append(open, finding.Check)
+			done(s.t, s.Operator().Acknowledge(s.t.Context(), finding, "looked at"))
+		}
+	}
+	slices.Sort(open)
+	return open
+}
+
 // An anchor that was deleted cannot be made again. Once that is acknowledged, another that is deleted
 // is found nevertheless, and so is everything else that the audit log says must be there.
 //
@@ -74,27 +100,12 @@ func TestAnAcknowledgementCoversNoOtherRow(t *testing.T) {
 func TestADeletedAnchorHidesNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)
-		for i, id := range s.receipts {
-			receipt := must[*ledger.StoredReceipt](t)(s.store.Receipt(t.Context(), id))
-			done(t, s.Jobs().SaveAnchor(t.Context(), &ledger.Anchor{
-				Org: s.who.id, Kind: ledger.SubjectHead, Subject: id.UUID, Sequence: int64(i) + 1, Method: ledger.MethodTSA, Digest: receipt.Hash(),
-				Standing: ledger.AnchorVerified, Proof: []byte("proof"),
-			}))
-		}
+		s.anchorAll()
 		_, _, err := s.IssueToken(t.Context(), s.who.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: s.receipts[0].UUID}, "")
 		done(t, err)
 		found := func(want ...string) {
 			t.Helper()
-			s.checkRound(s.Service)
-			var open []string
-			for _, finding := range must[[]*service.Finding](t)(s.Operator().Findings(t.Context(), "")) {
-				if finding.Open() {
-					open = append(open, finding.Check)
-					done(t, s.Operator().Acknowledge(t.Context(), finding, "looked at"))
-				}
-			}
-			slices.Sort(open)
-			if !slices.Equal(open, want) {
+			if open := s.foundAnew(); !slices.Equal(open, want) {
 				t.Errorf("found %q, want %q", open, want)
 			}
 		}
@@ -106,6 +117,32 @@ func TestADeletedAnchorHidesNothing(t *testing.T) {
 		done(t, s.exec("DELETE FROM tokens"))
 		found("anchors", "registry")
 		found()
+	})
+}
+
+// However many anchors were deleted, once that is acknowledged they hide no other, and they stay
+// acknowledged.
+//
+//countersign:race
+func TestDeletedAnchorsHideNoOthers(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		const deleted = 20 // as many as a check names
+		s := newSuspect(t, db, deleted+2)
+		s.anchorAll()
+		done(t, s.exec("DELETE FROM anchors WHERE sequence > 2"))
+		if found := s.foundAnew(); len(found) != deleted {
+			t.Errorf("found %q", found)
+		}
+		if found := s.foundAnew(); len(found) > 0 {
+			t.Errorf("acknowledged, found %q", found)
+		}
+		done(t, s.exec("DELETE FROM anchors WHERE sequence = 2"))
+		if found := s.foundAnew(); !slices.Equal(found, []string{"anchors"}) {
+			t.Errorf("one more was deleted: found %q", found)
+		}
+		if found := s.foundAnew(); len(found) > 0 {
+			t.Errorf("acknowledged in the end, found %q", found)
+		}
 	})
 }
 

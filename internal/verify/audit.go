@@ -139,8 +139,8 @@ type audit struct {
 	maxChains  int   // watched chains to check; 0: all
 	maxCounted int   // newest events to recount budgets from; 0: all
 
-	knownRow func(*evidence.Failing) (bool, error) // which failing rows are named last; nil for none
-	failing  []evidence.Failing                    // failing rows; set by the first call of failingRow
+	known   func(*Tampering) (bool, error) // which breaks are named last; nil for none
+	failing []evidence.Failing             // failing rows; set by the first call of failingRow
 
 	records      map[ledger.Record]string  // as in walkedActs; set by inspectActs
 	recordsUntil ledger.LogEnd             // the log's end when it was walked

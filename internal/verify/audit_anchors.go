@@ -42,28 +42,32 @@ func readMadeAnchor(act *ledger.Act) (madeAnchor, error) {
 
 // missingAnchors requires every anchor that was made, unchanged. It starts with the newest, so that
 // a bounded check covers at least those.
-func (a *audit) missingAnchors(ctx context.Context) (missing []*ledger.Break, err error) {
+func (a *audit) missingAnchors(ctx context.Context, missing *collection) error {
 	made := a.anchors
 	if a.maxAnchors > 0 && len(made) > a.maxAnchors {
 		made = made[len(made)-a.maxAnchors:]
 	}
-	for i := len(made) - 1; i >= 0 && len(missing) < maxCollected; i-- {
+	for i := len(made) - 1; i >= 0 && !missing.full(); i-- {
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("read anchors: %w", err)
+			return fmt.Errorf("read anchors: %w", err)
 		}
 		subject := store.AnchorSubject{Kind: made[i].kind(), ID: made[i].subject}
 		records, err := a.store.Anchors(ctx, a.org.ID, subject)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if !a.containsAnchor(records, &made[i]) {
-			missing = append(missing, &ledger.Break{
-				Check:  ledger.CheckAnchors,
-				Detail: fmt.Sprintf("an anchor of the %s %s was made, and is missing or was changed", subjectName(subject.Kind), subject.ID),
-			})
+		if a.containsAnchor(records, &made[i]) {
+			continue
+		}
+		err = missing.add(&ledger.Break{
+			Check:  ledger.CheckAnchors,
+			Detail: fmt.Sprintf("an anchor of the %s %s was made, and is missing or was changed", subjectName(subject.Kind), subject.ID),
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return missing, nil
+	return nil
 }
 
 // containsAnchor reports whether one of a subject's anchors is the one that was made.

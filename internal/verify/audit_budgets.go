@@ -37,10 +37,10 @@ var errEnough = errors.New("enough")
 // recountBudgets compares the counters of the current windows with the events. If all events were
 // read and a counter has not moved in the meantime, the values must be equal. Otherwise the counter
 // must not be lower, because spending never decreases within a window.
-func (a *audit) recountBudgets(ctx context.Context) ([]*ledger.Break, error) {
+func (a *audit) recountBudgets(ctx context.Context, wrong *collection) error {
 	budgets := a.org.Settings.Budgets
 	if len(budgets) == 0 {
-		return nil, nil
+		return nil
 	}
 	r := &recount{audit: a, since: math.MaxInt64, most: a.maxCounted, tallies: make(map[ledger.CounterID]*tally), waiting: make(map[ledger.ChainID]map[int64][]ledger.BudgetUse)}
 	before := make(map[ledger.CounterID]*store.CounterRecord)
@@ -48,16 +48,16 @@ func (a *audit) recountBudgets(ctx context.Context) ([]*ledger.Break, error) {
 		start, _ := budgets[i].Window.Span(a.now())
 		r.since = min(r.since, start)
 		if err := r.loadCounters(ctx, &budgets[i], start, before); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := r.events(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.approvals(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return r.compare(ctx, before)
+	return r.compare(ctx, before, wrong)
 }
 
 // loadCounters reads the counters of a budget. It is called before the events are read.
@@ -154,7 +154,7 @@ func (r *recount) approvals(ctx context.Context) error {
 }
 
 // compare reads the counters once more, after everything that they should reflect.
-func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*store.CounterRecord) ([]*ledger.Break, error) {
+func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*store.CounterRecord, wrong *collection) error {
 	ids := make([]ledger.CounterID, 0, len(r.tallies))
 	for id := range r.tallies {
 		ids = append(ids, id)
@@ -170,19 +170,22 @@ func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*stor
 	slices.SortFunc(ids, func(a, b ledger.CounterID) int {
 		return cmp.Or(cmp.Compare(r.tallies[a].budget, r.tallies[b].budget), slices.Compare(a.UUID[:], b.UUID[:]))
 	})
-	var breaks []*ledger.Break
 	for chunk := range slices.Chunk(ids, 200) {
 		records, err := r.store.BudgetCounters(ctx, chunk)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, id := range chunk {
-			if detail := r.miscount(id, before[id], records[id]); detail != "" && len(breaks) < maxCollected {
-				breaks = append(breaks, &ledger.Break{Check: ledger.CheckBudgets, Detail: detail})
+			detail := r.miscount(id, before[id], records[id])
+			if detail == "" {
+				continue
+			}
+			if err := wrong.add(&ledger.Break{Check: ledger.CheckBudgets, Detail: detail}); err != nil {
+				return err
 			}
 		}
 	}
-	return breaks, nil
+	return nil
 }
 
 // miscount says what is wrong with a counter, or returns "".

@@ -14,7 +14,7 @@ import (
 // lackingVotes requires each yes that the audit log names of approvals that still wait for a second
 // one. An earlier state of an open approval is authentic, and its chain records only its end. What is
 // wrong with an approval otherwise is reported by the check of its chain.
-func (a *audit) lackingVotes(ctx context.Context) (found []*ledger.Break, err error) {
+func (a *audit) lackingVotes(ctx context.Context, lacking *collection) error {
 	for _, name := range slices.Sorted(maps.Keys(a.votes)) {
 		id, err := ledger.ParseID(name)
 		if err != nil {
@@ -25,14 +25,19 @@ func (a *audit) lackingVotes(ctx context.Context) (found []*ledger.Break, err er
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if approval, err := a.store.ReadApproval(record); err == nil && approval.Lacks(a.votes[name]) {
-			found = append(found, &ledger.Break{
-				Check:  ledger.CheckApprovals,
-				Detail: fmt.Sprintf("the approval %s lacks a yes that the audit log names: it was put back to an earlier state", id),
-			})
+		approval, err := a.store.ReadApproval(record)
+		if err != nil || !approval.Lacks(a.votes[name]) {
+			continue
+		}
+		err = lacking.add(&ledger.Break{
+			Check:  ledger.CheckApprovals,
+			Detail: fmt.Sprintf("the approval %s lacks a yes that the audit log names: it was put back to an earlier state", id),
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return found, nil
+	return nil
 }

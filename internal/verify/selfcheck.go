@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -50,9 +49,7 @@ type Reporter interface {
 func (j *Judge) CheckNext(ctx context.Context, org *ledger.Organization, place CheckProgress, report Reporter) (CheckProgress, bool, error) {
 	a := j.newAudit(org)
 	a.maxAnchors, a.maxActs, a.maxChains, a.maxCounted = maxAnchors, maxActs, maxOpen, maxCounted
-	a.knownRow = func(row *evidence.Failing) (bool, error) {
-		return j.Findings.acknowledged(ctx, org.ID, RowChanged(row))
-	}
+	a.known = func(t *Tampering) (bool, error) { return j.Findings.acknowledged(ctx, org.ID, t) }
 	c := &check{audit: a, CheckProgress: place, report: report}
 	done, err := c.run(ctx)
 	return c.CheckProgress, done, err

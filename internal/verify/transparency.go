@@ -184,27 +184,33 @@ func TransparencyChanged(log uuid.UUID) *Tampering {
 
 // brokenLogs checks every log of the organization, and all of its tiles, against the signed
 // checkpoint.
-func (a *audit) brokenLogs(ctx context.Context) (broken []*ledger.Break, err error) {
-	changed := func(log uuid.UUID) {
-		broken = append(broken, &ledger.Break{Check: ledger.CheckTransparency, Detail: TransparencyChanged(log).Place})
+func (a *audit) brokenLogs(ctx context.Context, broken *collection) error {
+	changed := func(log uuid.UUID) error {
+		return broken.add(&ledger.Break{Check: ledger.CheckTransparency, Detail: TransparencyChanged(log).Place})
 	}
 	signed, marked := a.judge.Logs.signed(a.org.ID)
 	logs, err := a.store.TransparencyLogs(ctx, a.org.ID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if marked && !slices.ContainsFunc(logs, func(log *store.TransparencyLog) bool { return log.ID == signed }) {
-		changed(signed)
-	}
-	for _, log := range logs {
-		switch err := a.inspectLog(ctx, log); {
-		case errors.Is(err, ledger.ErrStateTampered):
-			changed(log.ID)
-		case err != nil:
-			return nil, err
+		if err := changed(signed); err != nil {
+			return err
 		}
 	}
-	return broken, nil
+	for _, log := range logs {
+		if broken.full() {
+			return nil
+		}
+		err := a.inspectLog(ctx, log)
+		if errors.Is(err, ledger.ErrStateTampered) {
+			err = changed(log.ID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // signed is the log of an organization that was signed here and has not ended. It is read
