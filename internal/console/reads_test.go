@@ -32,7 +32,7 @@ func TestPagesShareTheReadsOfTheirOrganization(t *testing.T) {
 	sent.Add(1)
 	answered.Go(func() {
 		sent.Done()
-		large := url.Values{"document": {strings.Repeat("# comment\n", 30_000)}, "format": {"yaml"}}
+		large := url.Values{"document": {strings.Repeat("# comment\n", 30_000)}, "format": {"yaml"}, "replaces": {"0"}}
 		admin.post(t, "/policies/check", large).expect(t, http.StatusUnprocessableEntity)
 		shown <- "a large form"
 	})
@@ -48,7 +48,7 @@ func TestPagesShareTheReadsOfTheirOrganization(t *testing.T) {
 	for _, page := range pages {
 		other.get(t, page).expect(t, http.StatusOK)
 	}
-	admin.post(t, "/policies/check", url.Values{"document": {rules}, "format": {"yaml"}}).expect(t, http.StatusOK)
+	admin.post(t, "/policies/check", url.Values{"document": {rules}, "format": {"yaml"}, "replaces": {"0"}}).expect(t, http.StatusOK)
 	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, "/sign-out", nil).expect(t, http.StatusSeeOther)
 	select {
 	case page := <-shown:
