@@ -73,12 +73,16 @@ func (r *records) fill(ctx context.Context, chains, events int, seal bool) (*fil
 		return nil, err
 	}
 	needs := &store.Needs{Orgs: []ledger.OrgID{r.org.ID}}
-	var head *ledger.Head
+	var head *ledger.OpenHead
 	if seal {
 		needs.Heads = needs.Orgs
 		// Nothing else seals here, so the head stays what the last batch made it.
-		if head, err = r.store.Head(ctx, r.org.ID); err != nil {
+		stored, err := r.store.Head(ctx, r.org.ID)
+		if err != nil {
 			return nil, fmt.Errorf("read the head: %w", err)
+		}
+		if head, err = stored.Open(r.ring); err != nil {
+			return nil, err
 		}
 	}
 	done := &filled{}
@@ -91,7 +95,7 @@ func (r *records) fill(ctx context.Context, chains, events int, seal bool) (*fil
 			}
 		}
 		if head != nil {
-			changes.Heads = append(changes.Heads, head)
+			changes.Heads = append(changes.Heads, head.Sign(r.ring))
 		}
 		err := r.store.Transact(ctx, needs, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
 		if err != nil {
@@ -102,7 +106,7 @@ func (r *records) fill(ctx context.Context, chains, events int, seal bool) (*fil
 }
 
 // add makes one chain; with a head it is sealed.
-func (f *filler) add(changes *store.Changes, done *filled, events int, head *ledger.Head) error {
+func (f *filler) add(changes *store.Changes, done *filled, events int, head *ledger.OpenHead) error {
 	now := ledger.TimeOf(time.Now())
 	chain := f.opened
 	chain.ID, chain.StartedAt = ledger.ChainID{UUID: ledger.NewTimedID(now, random10())}, now
@@ -127,7 +131,7 @@ func (f *filler) add(changes *store.Changes, done *filled, events int, head *led
 		if err != nil {
 			return err
 		}
-		changes.NewReceipts = append(changes.NewReceipts, stored)
+		changes.NewReceipts = append(changes.NewReceipts, stored.StoredReceipt)
 		done.receipts, done.body = append(done.receipts, id), stored.Body
 	}
 	record := &store.ChainRecord{

@@ -228,13 +228,13 @@ func TestInspectAcceptsWhatWasSealed(t *testing.T) {
 		head.Count = rapid.Int64Range(0, 1<<40).Draw(t, "count")
 		head.authenticate(keyRing)
 		_, stored, err := Seal(&Sealing{
-			Keys: keyRing, Head: head, Slug: "acme", Chain: chain, State: state, Summary: summary, Approvals: approvals,
+			Keys: keyRing, Head: must(head.Open(keyRing)), Slug: "acme", Chain: chain, State: state, Summary: summary, Approvals: approvals,
 			Completion: &Completion{}, ID: ReceiptID{anyUUID().Draw(t, "id")}, Now: firstMoment,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if in := Inspect(stored, "acme", keyRing); in.Fault != "" || in.EventsDigest != state.Digest || in.Actions != 1 {
+		if in := Inspect(stored.StoredReceipt, "acme", keyRing); in.Fault != "" || in.EventsDigest != state.Digest || in.Actions != 1 {
 			t.Fatalf("fails %q:\n%s", in.Fault, stored.Body)
 		}
 	})

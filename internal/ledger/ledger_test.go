@@ -123,7 +123,7 @@ func (p *page) summary() *Summary {
 
 // sealing completes a chain without approvals.
 func (b *book) sealing(p *page, summary *Summary, now Time) *Sealing {
-	return &Sealing{Keys: b.keys, Head: b.head, Slug: b.slug, Chain: p.chain, State: p.state, Summary: summary, Completion: &Completion{}, Now: now}
+	return &Sealing{Keys: b.keys, Head: must(b.head.Open(b.keys)), Slug: b.slug, Chain: p.chain, State: p.state, Summary: summary, Completion: &Completion{}, Now: now}
 }
 
 func (b *book) seal(p *page, c *Completion) *StoredReceipt {
@@ -135,9 +135,9 @@ func (b *book) seal(p *page, c *Completion) *StoredReceipt {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	p.receipt = receipt
-	b.receipts = append(b.receipts, stored)
-	return stored
+	p.receipt, b.head = receipt, sealing.Head.Sign(b.keys)
+	b.receipts = append(b.receipts, stored.StoredReceipt)
+	return stored.StoredReceipt
 }
 
 // filled returns a book of n receipts with a few events each.

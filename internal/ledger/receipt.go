@@ -156,6 +156,16 @@ type StoredReceipt struct {
 // Hash returns what the next receipt contains as previous_receipt_hash.
 func (s *StoredReceipt) Hash() [32]byte { return sha256.Sum256(s.Body) }
 
+// SealedReceipt is a receipt that this process has made. It keeps its hash, because the next receipt
+// and the transparency log both need it.
+type SealedReceipt struct {
+	*StoredReceipt
+	hash [32]byte
+}
+
+// Hash returns the same as StoredReceipt's, without computing it.
+func (s *SealedReceipt) Hash() [32]byte { return s.hash }
+
 // Head identifies an organization's newest receipt. It is authenticated, so that cutting off the
 // last receipts is detected.
 type Head struct {
@@ -192,6 +202,37 @@ func (h *Head) authenticate(keys Keys) {
 	h.KeyID = keys.CurrentKey()
 	mac, _ := keys.MAC(h.KeyID, h.Org.UUID, PurposeHead, h.encode())
 	h.MAC = mac[:]
+}
+
+// OpenHead is an authentic head to which receipts are being added. Sign authenticates it again, once
+// for all of them.
+type OpenHead struct {
+	head  Head
+	grown bool
+}
+
+// Open authenticates a head so that receipts can be added to it. The head itself does not change.
+func (h *Head) Open(keys Keys) (*OpenHead, error) {
+	if !h.Authentic(keys) {
+		return nil, fmt.Errorf("organization head fails its authenticator: %w", ErrStateTampered)
+	}
+	return &OpenHead{head: *h}, nil
+}
+
+// add makes a receipt the newest one.
+func (o *OpenHead) add(r *SealedReceipt) {
+	hash := r.Hash()
+	o.head.Count, o.head.Last, o.grown = r.Sequence, &hash, true
+}
+
+// Sign returns the head after the receipts that were added, and nil if there was none.
+func (o *OpenHead) Sign(keys Keys) *Head {
+	if !o.grown {
+		return nil
+	}
+	signed := o.head
+	signed.authenticate(keys)
+	return &signed
 }
 
 // Authentic reports whether the service wrote the head.

@@ -58,8 +58,8 @@ const actionTypeFailure = "chain_failure"
 // Sealing is a chain to be sealed, with everything needed for that.
 type Sealing struct {
 	Keys       Keys
-	Head       *Head  // the organization's head; Seal advances it
-	Slug       string // slug of the organization
+	Head       *OpenHead // the organization's head; Seal adds the receipt to it
+	Slug       string    // slug of the organization
 	Chain      *Chain
 	State      *ChainState // Seal advances it
 	Summary    *Summary    // must cover every event of the chain
@@ -71,8 +71,8 @@ type Sealing struct {
 
 // Seal completes a chain: it advances the chain's state and the organization's head, and returns
 // the receipt with the record to store. If it returns an error, nothing has changed.
-func Seal(s *Sealing) (*Receipt, *StoredReceipt, error) {
-	head, chain, state := s.Head, s.Chain, s.State
+func Seal(s *Sealing) (*Receipt, *SealedReceipt, error) {
+	head, chain, state := &s.Head.head, s.Chain, s.State
 	if err := state.Open(); err != nil {
 		return nil, nil, err
 	}
@@ -81,9 +81,6 @@ func Seal(s *Sealing) (*Receipt, *StoredReceipt, error) {
 	}
 	if int64(len(s.Approvals)) != state.Approvals {
 		return nil, nil, fmt.Errorf("%d of %d approvals are stored: %w", len(s.Approvals), state.Approvals, ErrStateTampered)
-	}
-	if !head.Authentic(s.Keys) {
-		return nil, nil, fmt.Errorf("organization head fails its authenticator: %w", ErrStateTampered)
 	}
 	now := Later(s.Now, state.LastAt)
 	// A state that predates the counting of markers counts them as actions.
@@ -98,14 +95,14 @@ func Seal(s *Sealing) (*Receipt, *StoredReceipt, error) {
 		PolicyVersion: state.PolicyVersion, PreviousHash: head.Last,
 		Metadata: chain.Metadata, EventsDigest: state.Digest,
 	}
-	stored := &StoredReceipt{ID: s.ID, Org: chain.Org, Sequence: receipt.Sequence, Chain: chain.ID, Body: receipt.sign(s.Keys, chain.Org)}
+	stored := &SealedReceipt{StoredReceipt: &StoredReceipt{
+		ID: s.ID, Org: chain.Org, Sequence: receipt.Sequence, Chain: chain.ID, Body: receipt.sign(s.Keys, chain.Org),
+	}}
 	if head.Last != nil {
 		stored.PreviousHash = head.Last[:]
 	}
-
-	hash := stored.Hash()
-	head.Count, head.Last = receipt.Sequence, &hash
-	head.authenticate(s.Keys)
+	stored.hash = stored.StoredReceipt.Hash()
+	s.Head.add(stored)
 	state.Status = ChainCompleted
 	if s.Completion.Failed {
 		state.Status = ChainFailed

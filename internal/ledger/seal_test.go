@@ -200,17 +200,36 @@ func TestClockThatJumpsBack(t *testing.T) {
 	}
 }
 
-// A chain is not sealed under a head that is not authentic, a second time, or with a
-// summary that does not match it.
+// No receipt can be added to a head that is not authentic.
+func TestOpenRefusesAForgedHead(t *testing.T) {
+	t.Parallel()
+	last := [32]byte{1}
+	for name, forge := range map[string]func(*Head){
+		"another count":        func(h *Head) { h.Count-- },
+		"another hash":         func(h *Head) { h.Last = &last },
+		"no hash":              func(h *Head) { h.Last = nil },
+		"another organization": func(h *Head) { h.Org = OrgID{} },
+		"an unknown key":       func(h *Head) { h.KeyID = "key-9" },
+		"no authenticator":     func(h *Head) { h.MAC = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := filled(t, 2)
+			forge(b.head)
+			if open, err := b.head.Open(b.keys); open != nil || !errors.Is(err, ErrStateTampered) {
+				t.Errorf("got %v, %v, want %v", open, err, ErrStateTampered)
+			}
+		})
+	}
+}
+
+// A chain is not sealed a second time, or with a summary that does not match it.
 func TestSealRefuses(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		spoil func(*book, *page, *Summary)
 		want  func(error) bool
 	}{
-		"a forged head":        {func(b *book, _ *page, _ *Summary) { b.head.Count-- }, func(err error) bool { return errors.Is(err, ErrStateTampered) }},
-		"a head of others":     {func(b *book, _ *page, _ *Summary) { b.head.Org = OrgID{} }, func(err error) bool { return errors.Is(err, ErrStateTampered) }},
-		"a head of no key":     {func(b *book, _ *page, _ *Summary) { b.head.KeyID = "key-9" }, func(err error) bool { return errors.Is(err, ErrStateTampered) }},
 		"a sealed chain":       {func(b *book, p *page, _ *Summary) { b.seal(p, &Completion{}) }, isCode(fault.CodeChainSealed)},
 		"a summary of less":    {func(_ *book, p *page, _ *Summary) { p.record("a", "b", `{}`, "") }, func(err error) bool { return err != nil }},
 		"an approval too few":  {func(_ *book, p *page, _ *Summary) { p.state.Approvals++ }, func(err error) bool { return errors.Is(err, ErrStateTampered) }},
@@ -224,13 +243,16 @@ func TestSealRefuses(t *testing.T) {
 			p.record("agent", "step", `{}`, "")
 			summary := p.summary()
 			c.spoil(b, p, summary)
-			head, state := *b.head, *p.state
-			_, _, err := Seal(b.sealing(p, summary, firstMoment))
+			sealing, state := b.sealing(p, summary, firstMoment), *p.state
+			_, _, err := Seal(sealing)
 			if !c.want(err) {
 				t.Errorf("error %v", err)
 			}
-			if diff := cmp.Diff(head, *b.head) + cmp.Diff(state, *p.state, sameMoney); diff != "" {
+			if diff := cmp.Diff(state, *p.state, sameMoney); diff != "" {
 				t.Errorf("a refused chain has moved:\n%s", diff)
+			}
+			if head := sealing.Head.Sign(b.keys); head != nil {
+				t.Errorf("a refused receipt was added to the head: %+v", head)
 			}
 		})
 	}

@@ -130,7 +130,7 @@ func New(c Config, holder uuid.UUID) *Signer {
 func (l *Signer) now() ledger.Time { return ledger.TimeOf(l.Clock()) }
 
 // Add queues committed receipts to be signed. The caller must not modify them afterwards.
-func (l *Signer) Add(receipts []*ledger.StoredReceipt) { l.sealed.add(receipts) }
+func (l *Signer) Add(receipts []*ledger.SealedReceipt) { l.sealed.add(receipts) }
 
 // Start starts the goroutine that signs logs until Close.
 func (l *Signer) Start() {
@@ -573,7 +573,7 @@ type receiptQueue struct {
 
 // receiptRun holds one organization's receipts.
 type receiptRun struct {
-	receipts []*ledger.StoredReceipt
+	receipts []*ledger.SealedReceipt
 	more     bool // the store has receipts that are not in receipts
 }
 
@@ -581,7 +581,7 @@ func newReceiptQueue() receiptQueue {
 	return receiptQueue{wake: make(chan struct{}, 1), of: make(map[ledger.OrgID]*receiptRun)}
 }
 
-func (s *receiptQueue) add(receipts []*ledger.StoredReceipt) {
+func (s *receiptQueue) add(receipts []*ledger.SealedReceipt) {
 	if len(receipts) == 0 {
 		return
 	}
@@ -616,7 +616,7 @@ func (s *receiptQueue) take() map[ledger.OrgID]*receiptRun {
 	s.of, s.bytes = make(map[ledger.OrgID]*receiptRun), 0
 	s.mu.Unlock()
 	for _, run := range taken {
-		slices.SortFunc(run.receipts, func(a, b *ledger.StoredReceipt) int { return cmp.Compare(a.Sequence, b.Sequence) })
+		slices.SortFunc(run.receipts, func(a, b *ledger.SealedReceipt) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	}
 	return taken
 }

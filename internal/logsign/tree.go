@@ -141,7 +141,7 @@ func (l *signedLog) take(sealed *receiptRun) (complete bool, err error) {
 		case r.Sequence > next:
 			return false, nil
 		default:
-			if err := l.add(r, r.Hash()); err != nil {
+			if err := l.add(r.StoredReceipt, r.Hash()); err != nil {
 				return false, err
 			}
 		}

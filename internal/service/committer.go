@@ -287,7 +287,8 @@ type batch struct {
 	live           map[ledger.ChainID]*liveChain
 	order          []*liveChain
 	opened         []*liveChain                            // new chains; no operation of the same batch can name them
-	heads          map[ledger.OrgID]bool                   // changed by this batch
+	heads          map[ledger.OrgID]*ledger.OpenHead       // in use by this batch
+	sealed         []*ledger.SealedReceipt                 // by this batch
 	orgs           map[ledger.OrgID]*ledger.Organization   // changed by this batch
 	policies       map[policyKey]*ledger.Policy            // read or replaced by this batch
 	inForce        map[*ledger.Organization]*ledger.Policy // policies under the organizations' settings
@@ -323,7 +324,7 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 	return &batch{
 		service: s, loaded: loaded, now: s.now(),
 		live:         make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
-		heads:        make(map[ledger.OrgID]bool),
+		heads:        make(map[ledger.OrgID]*ledger.OpenHead),
 		orgs:         make(map[ledger.OrgID]*ledger.Organization),
 		policies:     make(map[policyKey]*ledger.Policy),
 		inForce:      make(map[*ledger.Organization]*ledger.Policy),
@@ -499,8 +500,10 @@ func (b *batch) finish() *store.Changes {
 			b.changes.States = append(b.changes.States, live.record)
 		}
 	}
-	for org := range b.heads {
-		b.changes.Heads = append(b.changes.Heads, b.loaded.Heads[org])
+	for _, open := range b.heads {
+		if head := open.Sign(b.service.keys); head != nil {
+			b.changes.Heads = append(b.changes.Heads, head)
+		}
 	}
 	for _, org := range b.orgs {
 		b.changes.Orgs = append(b.changes.Orgs, org)

@@ -312,7 +312,7 @@ func (s *Service) afterCommit(b *batch) {
 	}
 	s.judge.Heads.Note(b.changes.Heads)
 	if s.signer != nil {
-		s.signer.Add(b.changes.NewReceipts)
+		s.signer.Add(b.sealed)
 	}
 	s.noteLogs(b.changes.Logs)
 	if len(b.changes.NewJobs) > 0 {

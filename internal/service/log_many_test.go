@@ -55,20 +55,23 @@ func fillReceipts(t *testing.T, s store.Store, keys ledger.Keys, who *tenant, co
 		needs := &store.Needs{Orgs: []ledger.OrgID{who.id}, Heads: []ledger.OrgID{who.id}}
 		done(t, s.Transact(t.Context(), needs, func(loaded *store.Loaded) (*store.Changes, error) {
 			changes := &store.Changes{}
-			head := loaded.Heads[who.id]
+			head, err := loaded.Heads[who.id].Open(keys)
+			if err != nil {
+				return nil, err
+			}
 			for range min(batch, left) {
 				if err := sealInto(changes, keys, org.Slug, opened, head); err != nil {
 					return nil, err
 				}
 			}
-			changes.Heads = append(changes.Heads, head)
+			changes.Heads = append(changes.Heads, head.Sign(keys))
 			return changes, nil
 		}))
 	}
 }
 
 // sealInto seals a new chain.
-func sealInto(changes *store.Changes, keys ledger.Keys, slug string, chain ledger.Chain, head *ledger.Head) error {
+func sealInto(changes *store.Changes, keys ledger.Keys, slug string, chain ledger.Chain, head *ledger.OpenHead) error {
 	now := ledger.TimeOf(time.Now())
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -86,7 +89,7 @@ func sealInto(changes *store.Changes, keys ledger.Keys, slug string, chain ledge
 		Environment: chain.Environment, Body: chain.Encode(), Status: state.Status,
 	}
 	record.State, record.MAC = state.Encode(keys, &chain)
-	changes.NewReceipts, changes.NewChains = append(changes.NewReceipts, stored), append(changes.NewChains, record)
+	changes.NewReceipts, changes.NewChains = append(changes.NewReceipts, stored.StoredReceipt), append(changes.NewChains, record)
 	return nil
 }
 

@@ -188,18 +188,23 @@ func (o *completeChain) succeed(b *batch, live *liveChain, org *ledger.Organizat
 
 // head returns an organization's head, which the operation must have named among its needs. It
 // refuses a head that was rolled back.
-func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
-	head := b.loaded.Heads[org]
-	if b.heads[org] {
-		return head, nil // checked before this batch advanced it
+func (b *batch) head(org ledger.OrgID) (*ledger.OpenHead, error) {
+	if open := b.heads[org]; open != nil {
+		return open, nil
 	}
-	if head == nil || !head.Authentic(b.service.keys) {
-		return nil, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
+	head := b.loaded.Heads[org]
+	if head == nil {
+		return nil, fmt.Errorf("organization without a head: %w", ledger.ErrStateTampered)
+	}
+	open, err := head.Open(b.service.keys)
+	if err != nil {
+		return nil, err
 	}
 	if b.service.judge.Heads.Behind(head) {
 		return nil, evidence.ErrRolledBack
 	}
-	return head, nil
+	b.heads[org] = open
+	return open, nil
 }
 
 // seal completes an open chain, and adds its receipt and a notice to the batch.
@@ -225,14 +230,14 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, ending *ending, 
 		return nil, err
 	}
 	live.changed = true
-	b.heads[head.Org] = true
-	b.changes.NewReceipts = append(b.changes.NewReceipts, stored)
+	b.sealed = append(b.sealed, stored)
+	b.changes.NewReceipts = append(b.changes.NewReceipts, stored.StoredReceipt)
 	b.postReceipt(live.chain, summary, stored.Sequence)
 	b.queueNotice(org, notify.Notice{
 		Kind: notify.ChainCompleted, Chain: live.chain.Name, Environment: live.chain.Environment, ChainID: live.chain.ID.String(),
 		ReceiptID: receipt.ID.String(), Status: string(live.state.Status),
 	}, live.chain.ID.String())
-	return stored, nil
+	return stored.StoredReceipt, nil
 }
 
 // ending lists the rows that it takes to end the open approvals of a chain. It is a hint, as

@@ -30,11 +30,15 @@ func (g *governed) fillSearched(chains int) {
 	for from := 0; from < chains; from += atOnce {
 		needs := &store.Needs{Orgs: []ledger.OrgID{g.who.id}, Heads: []ledger.OrgID{g.who.id}}
 		err := g.store.Transact(g.t.Context(), needs, func(loaded *store.Loaded) (*store.Changes, error) {
-			changes, head := &store.Changes{}, loaded.Heads[g.who.id]
+			changes := &store.Changes{}
+			head, err := loaded.Heads[g.who.id].Open(g.ring)
+			if err != nil {
+				return nil, err
+			}
 			for i := from; i < min(from+atOnce, chains); i++ {
 				g.addSearched(changes, org, head, i, chains, start+ledger.Time(i)*1000)
 			}
-			changes.Heads = append(changes.Heads, head)
+			changes.Heads = append(changes.Heads, head.Sign(g.ring))
 			return changes, nil
 		})
 		if err != nil {
@@ -43,7 +47,7 @@ func (g *governed) fillSearched(chains int) {
 	}
 }
 
-func (g *governed) addSearched(changes *store.Changes, org *ledger.Organization, head *ledger.Head, i, chains int, now ledger.Time) {
+func (g *governed) addSearched(changes *store.Changes, org *ledger.Organization, head *ledger.OpenHead, i, chains int, now ledger.Time) {
 	chain := request(g.t, ledger.ParseChainRequest, fmt.Sprintf(`{"name":"nightly run %d","metadata":{"customer":%d,"kind":"report"}}`, i, i))
 	var random [10]byte
 	var receipt [16]byte
@@ -79,7 +83,7 @@ func (g *governed) addSearched(changes *store.Changes, org *ledger.Organization,
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	changes.NewReceipts = append(changes.NewReceipts, stored)
+	changes.NewReceipts = append(changes.NewReceipts, stored.StoredReceipt)
 	record := &store.ChainRecord{ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, Environment: chain.Environment, Body: chain.Encode(), Status: state.Status}
 	record.State, record.MAC = state.Encode(g.ring, chain)
 	changes.NewChains = append(changes.NewChains, record)

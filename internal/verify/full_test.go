@@ -16,7 +16,10 @@ import (
 func sealedAlone(t *testing.T, now ledger.Time) *store.PlacedReceipt {
 	t.Helper()
 	org := ledger.OrgID{UUID: uuid.New()}
-	head := ledger.NewHead(org, storetest.Ring{})
+	head, err := ledger.NewHead(org, storetest.Ring{}).Open(storetest.Ring{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	chain := &ledger.Chain{ID: ledger.ChainID{UUID: uuid.New()}, Org: org, Name: "alone", Environment: "test", StartedAt: now}
 	_, stored, err := ledger.Seal(&ledger.Sealing{
 		Keys: storetest.Ring{}, Head: head, Slug: "acme", Chain: chain, State: ledger.NewChainState(now, ledger.BuiltinPolicy.Version),
@@ -25,7 +28,7 @@ func sealedAlone(t *testing.T, now ledger.Time) *store.PlacedReceipt {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &store.PlacedReceipt{NamedReceipt: store.NamedReceipt{StoredReceipt: stored, Slug: "acme"}, Head: head}
+	return &store.PlacedReceipt{NamedReceipt: store.NamedReceipt{StoredReceipt: stored.StoredReceipt, Slug: "acme"}, Head: head.Sign(storetest.Ring{})}
 }
 
 // While too many public checks run, a receipt is judged by the last verdict on its chain, however

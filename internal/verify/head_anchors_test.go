@@ -56,7 +56,10 @@ func newAnchoredLedger(t *testing.T) (*anchoredLedger, *evidence.Store) {
 	db := &anchoredLedger{}
 	s := evidence.New(db, storetest.Ring{})
 	org := ledger.OrgID{UUID: uuid.New()}
-	head := ledger.NewHead(org, storetest.Ring{})
+	head, err := ledger.NewHead(org, storetest.Ring{}).Open(storetest.Ring{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 5 {
 		chain := &ledger.Chain{ID: ledger.ChainID{UUID: uuid.New()}, Org: org, Name: "linked", Environment: "test", StartedAt: 1}
 		_, receipt, err := ledger.Seal(&ledger.Sealing{
@@ -66,7 +69,7 @@ func newAnchoredLedger(t *testing.T) (*anchoredLedger, *evidence.Store) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db.receipts = append(db.receipts, receipt)
+		db.receipts = append(db.receipts, receipt.StoredReceipt)
 	}
 	for _, anchor := range []store.AnchorRecord{{Method: ledger.MethodTSA, Sequence: 3}, {Method: ledger.MethodOpenTimestamps, Sequence: 5}} {
 		receipt := db.receipts[anchor.Sequence-1]

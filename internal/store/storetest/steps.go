@@ -126,18 +126,21 @@ func (w *world) seal(ctx context.Context, s store.Store, m *member, chains ...le
 	needs := &store.Needs{Chains: chains, Heads: []ledger.OrgID{m.org.ID}}
 	return s.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		changes := new(store.Changes)
-		head := loaded.Heads[m.org.ID]
+		head, err := loaded.Heads[m.org.ID].Open(w.keys)
+		if err != nil {
+			return nil, err
+		}
 		for _, id := range chains {
 			if err := w.sealOne(loaded, head, m, id, changes); err != nil {
 				return nil, err
 			}
 		}
-		changes.Heads = []*ledger.Head{head}
+		changes.Heads = []*ledger.Head{head.Sign(w.keys)}
 		return changes, nil
 	})
 }
 
-func (w *world) sealOne(loaded *store.Loaded, head *ledger.Head, m *member, id ledger.ChainID, changes *store.Changes) error {
+func (w *world) sealOne(loaded *store.Loaded, head *ledger.OpenHead, m *member, id ledger.ChainID, changes *store.Changes) error {
 	o, err := w.decode(loaded.Chains[id])
 	if err != nil {
 		return err
@@ -157,7 +160,7 @@ func (w *world) sealOne(loaded *store.Loaded, head *ledger.Head, m *member, id l
 	if err != nil {
 		return err
 	}
-	changes.NewReceipts = append(changes.NewReceipts, receipt)
+	changes.NewReceipts = append(changes.NewReceipts, receipt.StoredReceipt)
 	changes.States = append(changes.States, w.moved(o))
 	return nil
 }

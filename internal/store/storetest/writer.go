@@ -77,7 +77,10 @@ func (w *world) sealInPlan(loaded *store.Loaded, m *member, o *opened, changes *
 	if err != nil {
 		return err
 	}
-	head := loaded.Heads[m.org.ID]
+	head, err := loaded.Heads[m.org.ID].Open(w.keys)
+	if err != nil {
+		return err
+	}
 	_, receipt, err := ledger.Seal(&ledger.Sealing{
 		Keys: w.keys, Head: head, Slug: m.org.Slug, Chain: o.chain, State: o.state, Summary: summary,
 		Completion: &ledger.Completion{}, ID: w.receiptID(), Now: w.now(),
@@ -85,9 +88,9 @@ func (w *world) sealInPlan(loaded *store.Loaded, m *member, o *opened, changes *
 	if err != nil {
 		return err
 	}
-	changes.NewReceipts = append(changes.NewReceipts, receipt)
+	changes.NewReceipts = append(changes.NewReceipts, receipt.StoredReceipt)
 	changes.States = append(changes.States, w.moved(o))
-	changes.Heads = append(changes.Heads, head)
+	changes.Heads = append(changes.Heads, head.Sign(w.keys))
 	return nil
 }
 
