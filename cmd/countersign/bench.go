@@ -22,6 +22,7 @@ type benchCommand struct {
 	Waiters  int           `help:"Clients that wait for approvals concurrently." default:"2000"`
 	Preload  int           `help:"Events stored before start and memory are measured." default:"0"`
 	Peers    string        `help:"Folder with OPA and immudb as scripts/bench-peers builds them, to compare with." placeholder:"DIR" type:"existingdir"`
+	Build    []string      `help:"Build of this program to compare with the first one that is given, in scenario builds; repeated." placeholder:"FILE" type:"existingfile"`
 	JSON     string        `name:"json" help:"Also write the report to this file." placeholder:"FILE" type:"path"`
 	Keep     bool          `help:"Keep the temporary stores."`
 	Bare     string        `hidden:"" help:"Run the bare server that the service is compared with." type:"path"`
@@ -39,7 +40,7 @@ func (c *benchCommand) Validate() error {
 func (c *benchCommand) config() bench.Config {
 	return bench.Config{
 		Dir: c.Dir, Postgres: c.Postgres, Scenarios: c.Scenario, Rounds: c.Rounds, Duration: c.Duration,
-		Chains: c.Chains, Receipts: c.Receipts, Preload: c.Preload, Waiters: c.Waiters, Peers: c.Peers, Keep: c.Keep,
+		Chains: c.Chains, Receipts: c.Receipts, Preload: c.Preload, Waiters: c.Waiters, Peers: c.Peers, Builds: c.Build, Keep: c.Keep,
 	}
 }
 

@@ -40,6 +40,8 @@ type Config struct {
 	// Peers is a folder with the programs of other projects that scripts/bench-peers
 	// builds, "" for none.
 	Peers string
+	// Builds are paths of other builds of this program, to be compared with the first of them.
+	Builds []string
 	// Waiters is how many clients wait for approvals at once.
 	Waiters int
 	// Keep leaves the temporary stores for inspection.
@@ -70,6 +72,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("the duration of a round must be between 10ms and %s", maxDuration)
 	case c.Chains < 1 || c.Receipts < 1 || c.Waiters < 1 || c.Preload < 0:
 		return errors.New("chains, receipts and waiters must be at least 1, and preload at least 0")
+	case len(c.Builds) > 0 && c.Chains < 2:
+		return errors.New("builds are compared with at least 2 chains")
 	case c.Waiters > maxWaiters:
 		return fmt.Errorf("waiters must be at most %d", maxWaiters)
 	case c.Chains > maxPrepared || c.Receipts > maxPrepared || c.Preload > maxPrepared:
@@ -100,6 +104,7 @@ var scenarios = []scenario{
 	{"approvals", measureApprovals},
 	{"neighbours", measureNeighbours},
 	{"peers", measurePeers},
+	{"builds", measureBuilds},
 }
 
 // ScenarioNames lists what can be measured.

@@ -85,7 +85,7 @@ func TestRunMeasuresEveryScenario(t *testing.T) {
 		"latency":    {"bare net/http", "SQLite", "PostgreSQL", "fdatasync"},
 		"complete":   {"bare net/http", "SQLite", "PostgreSQL"},
 		"log":        {"SQLite", "PostgreSQL"},
-		"tokens":     {"bare net/http", "SQLite, first", "SQLite, fresh", "SQLite, reused", "PostgreSQL, first", "PostgreSQL, fresh", "PostgreSQL, reused"},
+		"tokens":     {"bare net/http", "SQLite, first", "SQLite, fresh", "SQLite, reused", "PostgreSQL, first", "PostgreSQL, fresh", "PostgreSQL, reused", "SQLite, read again"},
 		"verify":     {"bare net/http", "SQLite", "PostgreSQL"},
 		"pgbench":    {"PostgreSQL", "pgbench"},
 		"raw":        {"fdatasync"},
@@ -95,6 +95,7 @@ func TestRunMeasuresEveryScenario(t *testing.T) {
 		"rules":      {"SQLite", "SQLite, 20 rules", "PostgreSQL", "PostgreSQL, 20 rules"},
 		"approvals":  {"SQLite", "PostgreSQL"},
 		"peers":      nil, // without their programs; TestRunMeasuresPeers has them
+		"builds":     nil, // TestRunComparesBuilds has them
 		"neighbours": {"SQLite", "SQLite, noisy", "PostgreSQL", "PostgreSQL, noisy"},
 	}
 	got := make(map[string][]string)
@@ -141,6 +142,45 @@ func requireEmpty(t *testing.T, dir string) {
 	if len(left) != 0 {
 		t.Errorf("the bench left %v behind", left)
 	}
+}
+
+// Builds are compared with the first one that was given, in events and in completions.
+func TestRunComparesBuilds(t *testing.T) {
+	t.Parallel()
+	binary := theBinary(t)
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.Symlink(binary, other); err != nil {
+		t.Fatal(err)
+	}
+	config := smallConfig(t, binary)
+	config.Scenarios, config.Builds, config.Rounds = []string{"builds"}, []string{binary, other}, 2
+	report, err := bench.Run(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, figure := range report.Scenarios[0].Figures {
+		got = append(got, figure.What)
+		if figure.Value <= 0 {
+			t.Errorf("nothing was measured: %+v", figure)
+		}
+	}
+	want := []string{"event, " + binary, "event, " + other, "event, " + other, "completion, " + binary, "completion, " + other, "completion, " + other}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what was measured (-want +got):\n%s", diff)
+	}
+	requireEmpty(t, config.Dir)
+}
+
+// A build that does not serve fails the comparison, and says which it is.
+func TestRunRefusesABrokenBuild(t *testing.T) {
+	t.Parallel()
+	config := smallConfig(t, theBinary(t))
+	config.Scenarios, config.Builds = []string{"builds"}, []string{config.Executable, "/bin/false"}
+	if _, err := bench.Run(t.Context(), config); err == nil || !strings.Contains(err.Error(), "/bin/false") {
+		t.Errorf("got %v, want an error that names the build", err)
+	}
+	requireEmpty(t, config.Dir)
 }
 
 // An interrupted benchmark stops at once and leaves nothing behind.
@@ -198,6 +238,7 @@ func TestRunRefusesBadConfig(t *testing.T) {
 		{"no rounds", func(c *bench.Config) { c.Rounds = 0 }, "rounds must be"},
 		{"too long", func(c *bench.Config) { c.Duration = time.Hour }, "duration of a round"},
 		{"no chains", func(c *bench.Config) { c.Chains = 0 }, "at least 1"},
+		{"too few chains for builds", func(c *bench.Config) { c.Builds, c.Chains = []string{"a"}, 1 }, "at least 2 chains"},
 		{"too many receipts", func(c *bench.Config) { c.Receipts = 1 << 40 }, "at most"},
 	}
 	for _, c := range cases {

@@ -137,13 +137,14 @@ func sumOfTicks(fields []string) time.Duration {
 	return time.Duration(sum) * time.Second / ticksPerSecond
 }
 
-// processorTime is what a process has used so far; 0 when it cannot be told.
+// processorTime is what a process has used so far, to the nanosecond; 0 when it cannot be told.
 func processorTime(pid int) time.Duration {
-	stat := statOf(pid)
-	if stat == nil {
+	const processClock = 2 // CPUCLOCK_SCHED: in the kernel's encoding of another process's clock
+	var used unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|processClock), &used); err != nil { //nolint:gosec // process ids are small
 		return 0
 	}
-	return sumOfTicks(stat[statUser : statUser+statOwn])
+	return time.Duration(used.Nano())
 }
 
 // familyTime is what a process has used so far, its children, and those that have

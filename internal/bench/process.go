@@ -39,8 +39,13 @@ const (
 // launch starts this program with other arguments on the server's core, and
 // waits until it answers.
 func (b *bench) launch(ctx context.Context, name string, environment []string, arguments ...string) (*server, error) {
+	return b.launchProgram(ctx, name, b.Executable, environment, arguments...)
+}
+
+// launchProgram does the same with another build of this program.
+func (b *bench) launchProgram(ctx context.Context, name, program string, environment []string, arguments ...string) (*server, error) {
 	began := time.Now()
-	s, err := b.spawn(ctx, name, b.Executable, environment, arguments...)
+	s, err := b.spawn(ctx, name, program, environment, arguments...)
 	if err != nil {
 		return nil, err
 	}

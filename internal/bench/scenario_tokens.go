@@ -87,7 +87,8 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("public verification tokens, %d connections", manyConnections),
 		Notes: []string{
 			"the limit on public requests is off; the bare server answers a receipt check",
-			fmt.Sprintf("first: each of %d tokens once, whose chains nobody has checked yet; fresh: over so many in turn (%d in a run of a second or more) that each chain is read again; reused: over %d, whose verdicts are reused", b.firstTokens(), manyTokens, fewTokens),
+			fmt.Sprintf("first: each of %d tokens once, whose chains nobody has checked yet; fresh: over so many in turn (%d in a run of a second or more) that each verdict is made again; read again: the same, while another program writes to the database every %s, so that every chain is read; reused: over %d, whose verdicts are reused", b.firstTokens(), manyTokens, foreignPause, fewTokens),
+			"on PostgreSQL every fresh verdict reads the chain",
 			fmt.Sprintf("timing: %d requests of each kind that fails, in random order on one connection; the largest |t| of Welch's test between two kinds", timedRequests),
 		},
 	}
@@ -96,6 +97,7 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 		asked := map[*target]*queue{bare: {ids: []string{idPlace}, endless: true}}
 		rows := []*target{bare}
 		unseen := make(map[*target][]string)
+		var again target // fresh, while another program writes
 		for _, t := range services {
 			first, fresh, reused := *t, *t, *t
 			first.name, fresh.name, reused.name = t.name+", first", t.name+", fresh", t.name+", reused"
@@ -104,6 +106,11 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 			asked[&fresh] = &queue{ids: t.filled.tokens[fewTokens:seen], endless: true}
 			asked[&reused] = &queue{ids: t.filled.tokens[:fewTokens], endless: true}
 			rows = append(rows, &first, &fresh, &reused)
+			if t.name == sqliteName {
+				again = *t
+				again.name = t.name + ", read again"
+				asked[&again] = asked[&fresh]
+			}
 		}
 		for _, t := range rows {
 			if tokens := asked[t]; tokens != nil && !t.bare() {
@@ -112,7 +119,7 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 				}
 			}
 		}
-		err := b.rounds(ctx, rows, s, func(ctx context.Context, t *target) (*Measurement, error) {
+		one := func(ctx context.Context, t *target) (*Measurement, error) {
 			l := &load{server: t.server, connections: manyConnections, warmUp: b.warmUp(), duration: b.Duration}
 			if tokens, ok := unseen[t]; ok {
 				asked[t], unseen[t] = &queue{ids: tokens[:b.firstTokens()]}, tokens[b.firstTokens():]
@@ -125,10 +132,16 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 				return newTokenSession(asked[t])
 			}
 			return l.drive(ctx)
-		})
+		}
+		if err := b.rounds(ctx, rows, s, one); err != nil {
+			return err
+		}
+		s.compareWithBare()
+		row, err := b.disturbedRow(ctx, bare, &again, one)
 		if err != nil {
 			return err
 		}
+		s.Rows = append(s.Rows, row)
 		for _, t := range services {
 			largest, err := b.tellApart(ctx, t)
 			if err != nil {
@@ -141,7 +154,11 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.compareWithBare()
+	for _, name := range b.serviceNames() {
+		s.Bars = append(s.Bars,
+			atLeast("fresh token checks on "+name+", of the bare server's rate", 0.2, s.row(name+", fresh").Ratio, ""),
+			atLeast("reused verdicts on "+name+", of the bare server's rate", 0.3, s.row(name+", reused").Ratio, ""))
+	}
 	s.cpuBars("a token check", 3)
 	s.p99Bars()
 	return s, nil
@@ -154,6 +171,48 @@ func checkOnce(ctx context.Context, t *target, tokens []string) error {
 	l := &load{server: t.server, connections: manyConnections, duration: time.Minute, session: func(int) session { return newTokenSession(once) }}
 	_, err := l.drive(ctx)
 	return err
+}
+
+// foreignPause is the time between two commits of another program.
+const foreignPause = 100 * time.Millisecond
+
+// disturbedRow measures a target in rounds of its own, while another program writes to its database: in
+// rounds of all, the others would have to read again what they have proven.
+func (b *bench) disturbedRow(ctx context.Context, bare, t *target, one measure) (_ *Row, err error) {
+	end, err := disturb(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	apart := &Scenario{}
+	if err := b.rounds(ctx, []*target{bare, t}, apart, one); err != nil {
+		return nil, err
+	}
+	apart.compareWithBare()
+	return apart.row(t.name), nil
+}
+
+// disturb writes to a target's database as another program would, until end is called.
+func disturb(ctx context.Context, t *target) (end func() error, err error) {
+	db, err := openStore(ctx, t.place)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var writing errgroup.Group
+	writing.Go(func() error {
+		for ctx.Err() == nil {
+			if err := db.Probe(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("write as another program: %w", err)
+			}
+			pause(ctx, foreignPause)
+		}
+		return nil
+	})
+	return func() error {
+		stop()
+		return errors.Join(writing.Wait(), db.Close())
+	}, nil
 }
 
 const timedRequests = 2000
