@@ -47,10 +47,26 @@ func (t Time) Year() int { return t.Std().Year() }
 // String returns the time in RFC 3339, in UTC with milliseconds and Z.
 func (t Time) String() string { return string(t.AppendTo(nil)) }
 
-// AppendTo appends the result of String.
+// AppendTo appends the result of String. A receipt has a dozen times, and formatting one with a layout
+// takes five times as long.
 func (t Time) AppendTo(dst []byte) []byte {
-	return t.Std().AppendFormat(dst, timeLayout)
+	std := t.Std()
+	year, month, day := std.Date()
+	if year < 0 || year > 9999 {
+		return std.AppendFormat(dst, timeLayout)
+	}
+	hour, minute, second := std.Clock()
+	dst = append(appendTwoDigits(appendTwoDigits(dst, year/100), year%100), '-')
+	dst = append(appendTwoDigits(dst, int(month)), '-')
+	dst = append(appendTwoDigits(dst, day), 'T')
+	dst = append(appendTwoDigits(dst, hour), ':')
+	dst = append(appendTwoDigits(dst, minute), ':')
+	dst = append(appendTwoDigits(dst, second), '.')
+	milliseconds := std.Nanosecond() / int(time.Millisecond)
+	return append(appendTwoDigits(append(dst, byte('0'+milliseconds/100)), milliseconds%100), 'Z')
 }
+
+func appendTwoDigits(dst []byte, n int) []byte { return append(dst, byte('0'+n/10), byte('0'+n%10)) }
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
 

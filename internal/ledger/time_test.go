@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // Times are written in UTC with milliseconds and read back as the same moment.
@@ -28,6 +30,18 @@ func TestTimeIsWrittenInUTCWithMilliseconds(t *testing.T) {
 	if got := TimeOf(time.Date(2027, 1, 1, 0, 30, 0, 0, zone)).Year(); got != 2026 {
 		t.Errorf("year %d, want that of UTC, 2026", got)
 	}
+}
+
+// Every time is written as the standard library writes it, whatever year a stored number stands for.
+func TestTimeIsWrittenLikeTheStandardLibrary(t *testing.T) {
+	t.Parallel()
+	moments := rapid.OneOf(rapid.Int64(), rapid.Int64Range(int64(earliestTime), int64(latestTime)), rapid.Int64Range(-62_167_219_200_000-5, -62_167_219_200_000+5))
+	rapid.Check(t, func(t *rapid.T) {
+		moment := Time(moments.Draw(t, "milliseconds"))
+		if got, want := moment.String(), moment.Std().Format("2006-01-02T15:04:05.000Z"); got != want {
+			t.Errorf("%d is written %s, want %s", int64(moment), got, want)
+		}
+	})
 }
 
 // A time is accepted when it is an RFC 3339 timestamp between 1970 and 9999.

@@ -109,16 +109,23 @@ type ReceiptPostingQuery struct {
 // MergeReceiptPostings returns one posting for each term and block, sorted by them.
 // Transactions that write in this order do not deadlock.
 func MergeReceiptPostings(postings []ReceiptPosting) []ReceiptPosting {
-	sorted := slices.SortedFunc(slices.Values(postings), func(a, b ReceiptPosting) int {
+	type row struct {
+		term  ledger.Term
+		block int64
+	}
+	var merged []ReceiptPosting
+	places := make(map[row]int) // in merged; most postings of a transaction share a row with others
+	for _, p := range postings {
+		place, known := places[row{p.Term, p.Block}]
+		if known {
+			merged[place].Receipts |= p.Receipts
+			continue
+		}
+		places[row{p.Term, p.Block}] = len(merged)
+		merged = append(merged, p)
+	}
+	slices.SortFunc(merged, func(a, b ReceiptPosting) int {
 		return cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Block, b.Block))
 	})
-	merged := sorted[:0]
-	for _, p := range sorted {
-		if last := len(merged) - 1; last >= 0 && merged[last].Term == p.Term && merged[last].Block == p.Block {
-			merged[last].Receipts |= p.Receipts
-		} else {
-			merged = append(merged, p)
-		}
-	}
 	return merged
 }

@@ -13,7 +13,9 @@ import (
 type Edge struct {
 	size  int64
 	tiles [maxLevel + 1][]byte // the unfinished tile of each level
-	grown map[Tile][]byte      // by level and number alone: tiles that have changed since Grown
+	// complete has the hash of the last complete subtree of 1<<i leaves where bit i of size is set.
+	complete [64]Hash
+	grown    map[Tile][]byte // by level and number alone: tiles that have changed since Grown
 }
 
 // NewEdge is that of a tree without leaves.
@@ -41,7 +43,22 @@ func LoadEdge(size int64, root Hash, read TileReader) (*Edge, error) {
 	if err != nil || found != root {
 		return nil, errors.Join(ErrInconsistent, err)
 	}
-	return e, nil
+	return e, e.findComplete()
+}
+
+// findComplete computes the hashes of the complete subtrees from the tiles.
+func (e *Edge) findComplete() error {
+	for i := range e.complete {
+		if e.size>>i&1 == 0 {
+			continue
+		}
+		hashes, err := e.ReadHashes([]int64{sumdb.StoredHashIndex(i, e.size>>i-1)})
+		if err != nil {
+			return err
+		}
+		e.complete[i] = hashes[0]
+	}
+	return nil
 }
 
 // edgeTile is the unfinished tile of a level; its width is 0 where the last is full.
@@ -63,26 +80,31 @@ func (e *Edge) Bytes() int {
 }
 
 // Add appends a leaf.
-func (e *Edge) Add(leaf Hash) error {
-	// The hashes of the levels 0, 1, … that the leaf completes.
-	completed, err := sumdb.StoredHashesForRecordHash(e.size, leaf, e)
-	if err != nil {
-		return fmt.Errorf("add leaf %d: %w", e.size, err)
+func (e *Edge) Add(leaf Hash) {
+	hash, level := leaf, 0
+	for ; e.size>>level&1 == 1; level++ { // the leaf completes a subtree of twice the size
+		e.append(level, hash)
+		hash = sumdb.NodeHash(e.complete[level], hash)
 	}
+	e.append(level, hash)
+	e.complete[level] = hash
 	e.size++
-	for level := range e.tiles {
-		if level*TileHeight >= len(completed) {
-			break
-		}
-		number := (e.size>>(TileHeight*level) - 1) >> TileHeight
-		tile := append(e.tiles[level], completed[level*TileHeight][:]...)
-		e.grown[Tile{Level: level, Number: number}] = tile
-		if len(tile) == TileWidth*sumdb.HashSize {
-			tile = nil // full: the level above has its hash
-		}
-		e.tiles[level] = tile
+}
+
+// append adds the hash of a subtree that the next leaf completes to its tile. Only every
+// TileHeight-th level has tiles.
+func (e *Edge) append(level int, hash Hash) {
+	if level%TileHeight != 0 {
+		return
 	}
-	return nil
+	number := e.size >> level >> TileHeight
+	level /= TileHeight
+	tile := append(e.tiles[level], hash[:]...)
+	e.grown[Tile{Level: level, Number: number}] = tile
+	if len(tile) == TileWidth*sumdb.HashSize {
+		tile = nil // full: the level above has its hash
+	}
+	e.tiles[level] = tile
 }
 
 // Root is the root of the tree.
