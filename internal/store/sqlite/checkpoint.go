@@ -19,28 +19,33 @@ type checkpointer struct {
 	due     chan struct{}  // wakes the goroutine
 	stopped sync.WaitGroup // the goroutine
 
-	// Guarded by Store.mu.
-	frames int64 // in the log, one page each
-	next   int64 // frames at which the next checkpoint is due
+	frameSize int64 // bytes: a page of this file and the header of a frame
+
+	// Guarded by Store.mu, in bytes.
+	logged int64 // what the log holds
+	next   int64 // what it holds when the next checkpoint is due
 }
 
+// Sizes of the log, in bytes.
 const (
-	frameSize = 4096 + 24 // bytes: SQLite's default page and the header of a frame
+	maxLog = 64 << 20
 
-	maxLog = 64 << 20 // bytes
-
-	// A checkpoint begins at dueFrames, and again retryFrames later when it could not
-	// empty the log.
-	dueFrames   = 20 << 20 / frameSize
-	retryFrames = 4 << 20 / frameSize
-	// Above blockingFrames the writer waits for the whole checkpoint, and not only for
-	// its last part.
-	blockingFrames = 36 << 20 / frameSize
-	// remainderFrames is the last part: what may be left to copy while the writer waits.
-	remainderFrames = 128
-	// maxPasses limits the passes that run while the writer continues.
-	maxPasses = 4
+	// A checkpoint begins at dueLog, and again retryLog later when it could not empty the
+	// log.
+	dueLog   = 20 << 20
+	retryLog = 4 << 20
+	// Above blockingLog the writer waits for the whole checkpoint, and not only for its
+	// last part.
+	blockingLog = 36 << 20
+	// remainderLog is the last part: what may be left to copy while the writer waits.
+	remainderLog = 512 << 10
 )
+
+// maxPasses limits the passes that run while the writer continues.
+const maxPasses = 4
+
+// frameHeader is the size of a frame without its page, in bytes.
+const frameHeader = 24
 
 // checkpointPragmas let a checkpoint that restarts the log wait for readers (in
 // milliseconds), and the writer with it, a little longer than maxSnapshot. SQLite
@@ -52,7 +57,11 @@ func startCheckpointer(s *Store) (*checkpointer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checkpointer{store: s, conn: conn, due: make(chan struct{}, 1), next: dueFrames}
+	c := &checkpointer{store: s, conn: conn, due: make(chan struct{}, 1), next: dueLog}
+	if err := conn.query("PRAGMA page_size", nil, func(r row) error { return r.Scan(&c.frameSize) }); err != nil {
+		return nil, errors.Join(err, conn.close())
+	}
+	c.frameSize += frameHeader
 	// Copy what an earlier process has left: a process that is killed again and again
 	// never writes enough to reach a checkpoint. The first pass takes no lock that a
 	// running server needs.
@@ -72,10 +81,10 @@ func startCheckpointer(s *Store) (*checkpointer, error) {
 
 // committed counts the frames that a commit has added. The caller holds Store.mu.
 func (c *checkpointer) committed(frames int64) {
-	if c.frames += frames; c.frames < c.next {
+	if c.logged += frames * c.frameSize; c.logged < c.next {
 		return
 	}
-	c.next = c.frames + retryFrames
+	c.next = c.logged + retryLog
 	select {
 	case c.due <- struct{}{}:
 	default: // the goroutine was woken already
@@ -91,7 +100,7 @@ func (c *checkpointer) run() {
 		if err != nil {
 			return // nothing is lost: the log still has it, and the next checkpoint retries
 		}
-		if logged-copied <= remainderFrames || logged > blockingFrames {
+		if logged-copied <= remainderLog || logged > blockingLog {
 			break
 		}
 	}
@@ -101,10 +110,10 @@ func (c *checkpointer) run() {
 	if err != nil {
 		return // as above
 	}
-	c.frames, c.next = logged, max(dueFrames, logged+retryFrames)
+	c.logged, c.next = logged, max(dueLog, logged+retryLog)
 }
 
-// pass copies what can be copied. It returns how many frames the log holds (0 after a
+// pass copies what can be copied. It returns how many bytes the log holds (0 after a
 // restart) and how many of them have been copied.
 func (c *checkpointer) pass(mode string) (logged, copied int64, err error) {
 	err = c.conn.query("PRAGMA wal_checkpoint("+mode+")", nil, func(r row) error {
@@ -112,6 +121,7 @@ func (c *checkpointer) pass(mode string) (logged, copied int64, err error) {
 		if err := r.Scan(&busy, &logged, &copied); err != nil {
 			return err
 		}
+		logged, copied = logged*c.frameSize, copied*c.frameSize
 		if busy == 0 && mode != "PASSIVE" {
 			logged, copied = 0, 0
 		}

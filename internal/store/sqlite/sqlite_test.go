@@ -87,6 +87,44 @@ func TestBackupIsACompleteStore(t *testing.T) {
 	}
 }
 
+// A new file has pages of 8192 bytes. A file from before keeps its pages, and its log is measured in
+// them; its backup is a complete store.
+func TestPageSize(t *testing.T) {
+	t.Parallel()
+	for name, page := range map[string]int64{"a new file": 8192, "a file from before": 4096} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			path := filepath.Join(folder, "test.db")
+			if page == 4096 {
+				db := testdb.OpenSQL(t, "sqlite", "file:"+path+"?_pragma=page_size(4096)&_pragma=journal_mode(wal)")
+				if _, err := db.ExecContext(t.Context(), "CREATE TABLE before (n INTEGER); DROP TABLE before"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := open(t, path)
+			if err := s.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			storetest.Fill(t, s)
+			for range 2 {
+				if got, frame, err := s.PageSize(t.Context()); got != page || frame != page+24 || err != nil {
+					t.Errorf("pages of %d bytes, frames of %d: %v; want pages of %d", got, frame, err, page)
+				}
+				copied := filepath.Join(folder, "copy.db")
+				if err := s.Backup(t.Context(), copied); err != nil {
+					t.Fatal(err)
+				}
+				storetest.VerifyFilled(t, open(t, copied))
+				if err := os.Remove(copied); err != nil {
+					t.Fatal(err)
+				}
+				s = open(t, path)
+			}
+		})
+	}
+}
+
 // A backup ends when its context does, however large the database is, and leaves no file.
 //
 //countersign:race
