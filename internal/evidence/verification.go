@@ -41,7 +41,7 @@ func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time)
 		func(t *store.ActiveToken) error { return s.checkToken(t.TokenRecord) },
 		func(t *store.ActiveToken) recordRef { return tokenRef(t.TokenRecord) },
 		func(t *store.ActiveToken, _ error) (*store.ActiveToken, error) {
-			return &store.ActiveToken{TokenRecord: &store.TokenRecord{ID: t.ID, Org: t.Org, Tampered: true}}, nil
+			return &store.ActiveToken{TokenRecord: &store.TokenRecord{ID: t.ID, Org: t.Org, Tampered: true}}, nil // its receipt is not read
 		})
 }
 
@@ -151,5 +151,6 @@ func (s *Store) PutAnchor(ctx context.Context, anchor *store.AnchorRecord) error
 		return errNoKeys
 	}
 	s.sealAnchor(anchor)
+	defer s.anchors.Add(1) // whatever becomes of the commit
 	return s.port.PutAnchor(ctx, anchor)
 }

@@ -283,11 +283,12 @@ func (s *sharingService) openToken(ctx context.Context, text string, share bool)
 
 // VerifyToken is the public verification through a token.
 func (s *sharingService) VerifyToken(ctx context.Context, text string) (*ledger.PublicVerification, error) {
+	epoch := s.store.Epoch()
 	token, err := s.openToken(ctx, text, false)
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.verifyOpened(ctx, token)
+	v, err := s.verifyOpened(ctx, token, epoch)
 	if err != nil {
 		return nil, err
 	}
@@ -315,10 +316,11 @@ func (s *sharingService) CompareToken(ctx context.Context, text string, hash [32
 		return false, err
 	}
 	if token.Artifact == ledger.ArtifactReceipt {
-		if token.Receipt == nil {
-			return false, nil
+		receipt, err := token.Receipt(ctx)
+		if err != nil || receipt == nil {
+			return false, visible(err)
 		}
-		in := s.judge.Receipts.Inspect(&token.Receipt.NamedReceipt)
+		in := s.judge.Receipts.Inspect(&receipt.NamedReceipt)
 		return in.Fault == "" && in.Hash == hash, nil
 	}
 	approval, err := s.approvals.findApproval(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
@@ -332,20 +334,31 @@ func (s *sharingService) CompareToken(ctx context.Context, text string, hash [32
 	return ok && own == hash, visible(err)
 }
 
-// verifyOpened verifies a token's artifact.
-func (s *sharingService) verifyOpened(ctx context.Context, token *store.ActiveToken) (*ledger.Verification, error) {
-	switch {
-	case token.Receipt != nil:
-		v, err := s.judge.Receipts.Verify(ctx, token.Receipt, verify.Rationed)
-		return v, visible(err)
-	case token.Artifact == ledger.ArtifactReceipt:
-		return s.judge.MissingArtifact(token.Artifact, token.ArtifactID), nil
+// verifyOpened verifies a token's artifact. The epoch was taken before the token was read.
+func (s *sharingService) verifyOpened(ctx context.Context, token *store.ActiveToken, epoch evidence.Epoch) (*ledger.Verification, error) {
+	if token.Artifact == ledger.ArtifactReceipt {
+		return s.verifyOpenedReceipt(ctx, token, epoch)
 	}
 	_, v, err := s.verifyApprovalPublicly(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
 	if errors.Is(err, fault.ErrNotFound) {
 		return s.judge.MissingArtifact(token.Artifact, token.ArtifactID), nil
 	}
 	return v, err
+}
+
+func (s *sharingService) verifyOpenedReceipt(ctx context.Context, token *store.ActiveToken, epoch evidence.Epoch) (*ledger.Verification, error) {
+	if v := s.judge.Receipts.Proven(ledger.ReceiptID{UUID: token.ArtifactID}, epoch); v != nil {
+		return v, nil
+	}
+	receipt, err := token.Receipt(ctx)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if receipt == nil {
+		return s.judge.MissingArtifact(token.Artifact, token.ArtifactID), nil
+	}
+	v, err := s.judge.Receipts.Prove(ctx, receipt, epoch)
+	return v, visible(err)
 }
 
 // verifyApprovalPublicly verifies an approval for an outsider. It also returns the approval's

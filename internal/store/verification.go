@@ -12,11 +12,10 @@ import (
 // sign approvals, anchors in time, and the results of full checks. Tokens and keys are
 // changed only by Transact, together with an audit log entry.
 type Verification interface {
-	// ActiveToken finds a token by its hash that is neither revoked nor expired at now,
-	// and the receipt that it opens, in one snapshot. An unknown, malformed, revoked or
-	// expired token runs the same statement and returns the same ErrNotFound, so that
-	// response times do not tell them apart. The result may be shared and must not be
-	// changed.
+	// ActiveToken finds a token by its hash that is neither revoked nor expired at now.
+	// An unknown, malformed, revoked or expired token runs the same statement and returns
+	// the same ErrNotFound, so that response times do not tell them apart. The result may
+	// be shared and must not be changed.
 	ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*ActiveToken, error)
 	// Tokens lists an organization's tokens with an id smaller than before (nil: all),
 	// newest first by id.
@@ -64,10 +63,12 @@ type TokenRecord struct {
 	Tampered bool
 }
 
-// ActiveToken is a token and the receipt that it opens, from one snapshot.
+// ActiveToken is a token with access to the receipt that it opens.
 type ActiveToken struct {
 	*TokenRecord
-	Receipt *PlacedReceipt // nil for an approval's token, and when the receipt does not exist
+	// Receipt returns nil for an approval's token, and when the receipt does not exist. A
+	// store may have read the receipt together with the token, or reads it now.
+	Receipt func(context.Context) (*PlacedReceipt, error)
 }
 
 // TokenRef is the idempotency key of a request that issued a token.

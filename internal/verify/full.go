@@ -3,9 +3,11 @@ package verify
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"countersign/internal/cache"
+	"countersign/internal/evidence"
 	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -38,6 +40,9 @@ const (
 	// maxVerdicts bounds the cache of verdicts, in bytes.
 	maxVerdicts  = 4 << 20
 	verdictBytes = 400
+	// maxProven bounds the receipts that were proven in an epoch, in bytes.
+	maxProven   = 8 << 20
+	provenBytes = 50
 )
 
 // ErrBusy says that an unauthenticated check was not made because too many others are running.
@@ -51,12 +56,14 @@ type fullChecks struct {
 	verdicts *cache.Cache[ledger.ReceiptID, *chainVerdict]
 	sound    *cache.Cache[ledger.ReceiptID, soundChain]
 	links    *cache.Cache[ledger.ReceiptID, *headLinks]
+	proven   *cache.Cache[ledger.ReceiptID, evidence.Epoch] // see Receipts.Proven
 }
 
 func newFullChecks() fullChecks {
 	return fullChecks{
 		make(chan struct{}, maxParallel), cache.New[ledger.ReceiptID, *chainVerdict](maxVerdicts),
 		cache.New[ledger.ReceiptID, soundChain](maxSoundChains), cache.New[ledger.ReceiptID, *headLinks](maxHeadLinks),
+		cache.New[ledger.ReceiptID, evidence.Epoch](maxProven),
 	}
 }
 
@@ -67,9 +74,10 @@ type chainVerdict struct {
 	at     ledger.Time // when the chain was checked
 	made   ledger.Time // when this verdict was made; later than at if it repeats a stored check
 	full   bool        // the events and approvals were checked
-	large  bool        // the chain is too large for a bounded check
-	old    bool        // it was not made again, because too many other checks are running
-	again  bool        // it repeats a check that was made before, and says nothing about what is stored now
+	epoch  evidence.Epoch
+	large  bool // the chain is too large for a bounded check
+	old    bool // it was not made again, because too many other checks are running
+	again  bool // it repeats a check that was made before, and says nothing about what is stored now
 }
 
 func (v *chainVerdict) madeAt() ledger.Time { return v.made }
@@ -224,12 +232,12 @@ func (r *Receipts) failedSince(ctx context.Context, receipt *store.PlacedReceipt
 // checkChain checks the chain and its events against what the receipt attests.
 func (r *Receipts) checkChain(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, bounded bool) (*chainVerdict, error) {
 	now := r.now()
-	verdict := &chainVerdict{hash: in.Hash, at: now, made: now, full: true}
+	verdict := &chainVerdict{hash: in.Hash, at: now, made: now, full: true, epoch: r.store.Epoch()}
 	a := &chainAudit{reader: r.reader, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
 	sealed := &sealedChain{
 		receipt: receipt.ID, chain: receipt.Chain, attested: in.Attested, sequence: receipt.Sequence, hash: in.Hash,
 	}
-	if bounded && r.knownSound(ctx, a, sealed) {
+	if bounded && r.knownSound(ctx, a, sealed, verdict.epoch) {
 		verdict.checks = chainChecks(nil)
 		return verdict, nil
 	}
@@ -242,21 +250,68 @@ func (r *Receipts) checkChain(ctx context.Context, receipt *store.PlacedReceipt,
 		return nil, err
 	}
 	if bounded && found == nil {
-		r.full.sound.Put(receipt.ID, soundChain{receipt: in.Hash, rows: size.rows.sum()}, soundChainBytes)
+		r.full.sound.Put(receipt.ID, soundChain{receipt: in.Hash, rows: size.rows.sum(), epoch: verdict.epoch}, soundChainBytes)
 	}
 	verdict.checks = chainChecks(found)
 	return verdict, nil
 }
 
 // knownSound reports whether every row behind a receipt is byte for byte what was found sound
-// before. If not, a whole check says why.
-func (r *Receipts) knownSound(ctx context.Context, a *chainAudit, sealed *sealedChain) bool {
+// before. If not, a whole check says why. In the epoch in which they were found sound, nothing needs
+// to be read.
+func (r *Receipts) knownSound(ctx context.Context, a *chainAudit, sealed *sealedChain, epoch evidence.Epoch) bool {
 	known, ok := r.full.sound.Get(sealed.receipt)
 	if !ok || known.receipt != sealed.hash {
 		return false
 	}
+	if epoch.Known() && known.epoch == epoch {
+		return true
+	}
 	size := &extent{bounded: true, rows: newRowHash()}
-	return a.hashRows(ctx, sealed, size) == nil && size.rows.sum() == known.rows
+	if a.hashRows(ctx, sealed, size) != nil || size.rows.sum() != known.rows {
+		return false
+	}
+	known.epoch = epoch
+	r.full.sound.Put(sealed.receipt, known, soundChainBytes)
+	return true
+}
+
+// Proven returns the result for a receipt that Prove has found to be in order in this epoch: then it
+// still is, and nothing need be read. It returns nil if that is not known.
+func (r *Receipts) Proven(id ledger.ReceiptID, epoch evidence.Epoch) *ledger.Verification {
+	if !epoch.Known() {
+		return nil
+	}
+	if found, ok := r.full.proven.Get(id); !ok || found != epoch {
+		return nil
+	}
+	v := r.newVerification(ledger.ArtifactReceipt, id.UUID)
+	v.Checks = provenChecks
+	v.Integrity, v.Evidence = receiptFindings(v.Checks)
+	return v
+}
+
+// provenChecks are the results of a receipt that is in order and has a successor.
+var provenChecks = func() []ledger.CheckResult {
+	v := &verification{}
+	for _, name := range receiptChecked {
+		v.add(name, "")
+	}
+	return append(v.checks, chainChecks(nil)...)
+}()
+
+// Prove verifies a receipt for an outsider. The epoch must have been taken before the receipt was
+// read.
+func (r *Receipts) Prove(ctx context.Context, receipt *store.PlacedReceipt, epoch evidence.Epoch) (*ledger.Verification, error) {
+	v, chain, err := r.verify(ctx, receipt, Rationed)
+	if err != nil {
+		return nil, err
+	}
+	// A receipt without a successor will get one, and an anchored one has anchors to be judged.
+	if inOrder := slices.Equal(v.Checks, provenChecks); inOrder && epoch.Known() && chain.epoch == epoch && !receipt.Anchored {
+		r.full.proven.Put(receipt.ID, epoch, provenBytes)
+	}
+	return v, nil
 }
 
 // chainChecks returns the results of a chain's checks, given the break that was found, or nil.

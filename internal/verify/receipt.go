@@ -100,6 +100,12 @@ func (v *verification) run(ctx context.Context) error {
 	return v.events(ctx, &in)
 }
 
+// receiptChecked are the checks of a receipt before those of its chain, in the order in which run makes
+// them.
+var receiptChecked = []ledger.Check{
+	ledger.CheckSignature, ledger.CheckColumns, ledger.CheckSequence, ledger.CheckPreviousLink, ledger.CheckHead, ledger.CheckNextLink,
+}
+
 // maxChecks is the number of checks of a receipt.
 const maxChecks = 9
 
@@ -195,29 +201,40 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 
 // Verify verifies a receipt in its context.
 func (r *Receipts) Verify(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.Verification, error) {
+	v, _, err := r.verify(ctx, receipt, effort)
+	return v, err
+}
+
+// verify is Verify that also returns the verdict on the chain, nil if the receipt itself failed.
+func (r *Receipts) verify(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.Verification, *chainVerdict, error) {
 	run := &verification{receipts: r, receipt: receipt, effort: effort}
 	if err := run.run(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v := r.newVerification(ledger.ArtifactReceipt, receipt.ID.UUID)
 	if effort == InFull { // public checks reveal none of it
 		if err := r.describe(ctx, v, receipt); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	v.Checks = run.checks
-	v.Integrity = finding(run.checks, ledger.CheckSignature, ledger.CheckColumns)
-	v.Evidence = finding(run.checks, ledger.CheckPreviousLink, ledger.CheckNextLink, ledger.CheckSequence, ledger.CheckHead,
-		ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals)
+	v.Integrity, v.Evidence = receiptFindings(run.checks)
 	if run.chain != nil {
 		// VerifiedAt is the time of the oldest check; all others were made just now.
 		v.Partial, v.VerifiedAt = !run.chain.full, min(v.VerifiedAt, run.chain.at)
 	}
 	v.Repeated = run.repeats()
 	if !receipt.Anchored {
-		return v, nil
+		return v, run.chain, nil
 	}
-	return v, r.headAnchors(ctx, v, receipt.StoredReceipt, effort)
+	return v, run.chain, r.headAnchors(ctx, v, receipt.StoredReceipt, effort)
+}
+
+// receiptFindings combines a receipt's checks.
+func receiptFindings(checks []ledger.CheckResult) (integrity, links ledger.Finding) {
+	return finding(checks, ledger.CheckSignature, ledger.CheckColumns),
+		finding(checks, ledger.CheckPreviousLink, ledger.CheckNextLink, ledger.CheckSequence, ledger.CheckHead,
+			ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals)
 }
 
 // Check returns the short verdict on a receipt in its context. Full is false if the events were not

@@ -17,6 +17,8 @@ type withoutChains struct {
 	chain error
 }
 
+func (db withoutChains) Epoch() int64 { return 0 }
+
 func (db withoutChains) ChainRows(context.Context, ledger.OrgID, ledger.ChainID, int) (*store.ChainRows, error) {
 	return nil, store.ErrNotFound
 }

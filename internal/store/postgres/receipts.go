@@ -28,6 +28,9 @@ func (s *Store) Receipts(ctx context.Context, org ledger.OrgID, before int64, li
 		[]any{bytesOf(org.UUID), lastBefore(before), limit}, readReceipt)
 }
 
+// Epoch implements store.Reader. PostgreSQL does not count the commits of others.
+func (s *Store) Epoch() int64 { return 0 }
+
 // Head implements store.Reader.
 func (s *Store) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
 	return one(ctx, s, "head", `select `+headColumns+` from heads where org_id = $1`, []any{bytesOf(org.UUID)}, readHead)
@@ -125,7 +128,8 @@ func (s *Store) readTokens(ctx context.Context, wanted []tokenAt) (map[tokenAt]*
 }
 
 func readActiveToken(r *row) *store.ActiveToken {
-	return &store.ActiveToken{TokenRecord: readToken(r), Receipt: readPlaced(r)}
+	token, placed := readToken(r), readPlaced(r)
+	return &store.ActiveToken{TokenRecord: token, Receipt: func(context.Context) (*store.PlacedReceipt, error) { return placed, nil }}
 }
 
 // NamedReceipt implements store.Reader.

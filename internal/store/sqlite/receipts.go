@@ -2,7 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"strings"
+	"errors"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -78,23 +78,26 @@ const (
 	placedReceiptQuery = `SELECT ` + placedColumns + ` FROM receipts me` + placedTables + `WHERE me.id = ?`
 )
 
-var (
-	activeTokenQuery = `SELECT t.` + strings.ReplaceAll(tokenColumns, ", ", ", t.") + `, ` + placedColumns + `
-		FROM tokens t INDEXED BY tokens_live LEFT JOIN receipts me ON t.artifact = 'receipt' AND me.id = t.artifact_id` + placedTables + `
-		WHERE t.hash = ? AND t.revoked_at IS NULL AND coalesce(t.expires_at, 9223372036854775807) > ?`
-	tokenColumnCount = strings.Count(tokenColumns, ",") + 1
-)
+const activeTokenQuery = "SELECT " + tokenColumns + " FROM tokens INDEXED BY tokens_live" +
+	" WHERE hash = ? AND revoked_at IS NULL AND coalesce(expires_at, 9223372036854775807) > ?"
 
-// ActiveToken implements store.Verification.
+// ActiveToken implements store.Verification. The receipt is read only on demand, because Epoch may
+// show that there is no need to.
 func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
-	return readOne(ctx, s, activeTokenQuery, []any{hash[:], int64(now)}, func(r row) (*store.ActiveToken, error) {
-		token, err := scanToken(r)
-		if err != nil {
-			return nil, err
+	token, err := readOne(ctx, s, activeTokenQuery, []any{hash[:], int64(now)}, scanToken)
+	if err != nil {
+		return nil, err
+	}
+	return &store.ActiveToken{TokenRecord: token, Receipt: func(ctx context.Context) (*store.PlacedReceipt, error) {
+		if token.Artifact != ledger.ArtifactReceipt {
+			return nil, nil
 		}
-		receipt, err := scanPlaced(r.skip(tokenColumnCount))
-		return &store.ActiveToken{TokenRecord: token, Receipt: receipt}, err
-	})
+		placed, err := s.PlacedReceipt(ctx, ledger.ReceiptID{UUID: token.ArtifactID})
+		if errors.Is(err, store.ErrNotFound) {
+			return nil, nil
+		}
+		return placed, err
+	}}, nil
 }
 
 // NamedReceipt implements store.Reader.

@@ -54,11 +54,11 @@ func newRecordCache() *recordCache {
 	}
 }
 
-// validate clears the cache when another connection has committed. It must run inside
-// a write transaction, when no other connection can commit.
-func (r *recordCache) validate(tx *transaction) error {
+// validate clears the cache when another connection has committed. Inside a write
+// transaction no other connection can commit, and the cache stays valid to its end.
+func (r *recordCache) validate(writer *connection) error {
 	var version int64
-	err := tx.query("PRAGMA data_version", nil, func(row row) error { return row.Scan(&version) })
+	err := writer.query("PRAGMA data_version", nil, func(row row) error { return row.Scan(&version) })
 	if err != nil {
 		return err
 	}

@@ -15,9 +15,10 @@ import (
 // Transact implements store.Writer.
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
 	return s.writing(ctx, func(tx *transaction) error {
-		if err := s.cache.validate(tx); err != nil {
+		if err := s.cache.validate(tx.connection); err != nil {
 			return err
 		}
+		s.locked.Store(s.cache.epoch)
 		tx.cache = s.cache
 		var err error
 		if tx.loaded, err = tx.load(needs); err != nil {
@@ -67,6 +68,7 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 		return classify(err)
 	}
 	defer tx.rollback()
+	defer s.locked.Store(0) // before the transaction ends
 	if err := body(tx); err != nil {
 		var own callerError
 		if errors.As(err, &own) {
@@ -77,6 +79,7 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
+	s.locked.Store(0)
 	if err := tx.commit(); err != nil {
 		s.cache.clear()
 		return err
@@ -87,6 +90,20 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	}
 	s.checkpoints.committed(tx.connection.takeFrames())
 	return nil
+}
+
+// Epoch implements store.Reader. Between two write transactions it asks SQLite. During one, nobody
+// else can commit, and what the transaction has found out still holds. It does not wait for a
+// commit.
+func (s *Store) Epoch() int64 {
+	if !s.mu.TryLock() {
+		return s.locked.Load()
+	}
+	defer s.mu.Unlock()
+	if s.writer == nil || s.cache.validate(s.writer) != nil {
+		return 0
+	}
+	return s.cache.epoch
 }
 
 // commit returns ErrOutcomeUnknown for every failure but a refused lock: after a

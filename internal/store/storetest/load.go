@@ -293,7 +293,11 @@ func epochTellsOfOthers(t *testing.T, w *world) {
 	t.Helper()
 	epoch := func() (epoch int64) {
 		t.Helper()
-		w.look(t, &store.Needs{}, func(loaded *store.Loaded) { epoch = loaded.Epoch })
+		w.look(t, &store.Needs{}, func(loaded *store.Loaded) {
+			epoch = loaded.Epoch
+			assertEqual(t, "Epoch during a transaction", w.Epoch(), epoch)
+		})
+		assertEqual(t, "Epoch after it", w.Epoch(), epoch)
 		return epoch
 	}
 	m := w.join(t)
@@ -310,8 +314,11 @@ func epochTellsOfOthers(t *testing.T, w *world) {
 		if err := w.addKey(t.Context(), w.open(t), w.newKey(m.org.ID)); err != nil {
 			t.Fatalf("add a key: %v", err)
 		}
-		if now := epoch(); seen[now] {
+		if now := w.Epoch(); seen[now] {
 			t.Errorf("epoch %d was seen before another handle committed", now)
+		}
+		if now := epoch(); seen[now] {
+			t.Errorf("epoch %d was seen in a transaction before another handle committed", now)
 		} else {
 			seen[now] = true
 		}

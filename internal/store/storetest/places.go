@@ -89,7 +89,8 @@ func placesTokens(t *testing.T, w *world) {
 		token.Artifact, token.ArtifactID = test.artifact, test.id
 		w.write(t, &store.Changes{NewTokens: []*store.TokenRecord{token}})
 		got := must[*store.ActiveToken](t)(w.ActiveToken(t.Context(), token.Hash, w.now()))
-		assertEqual(t, "token", got, &store.ActiveToken{TokenRecord: token, Receipt: test.want})
+		assertEqual(t, "token", got.TokenRecord, token)
+		assertEqual(t, "receipt", must[*store.PlacedReceipt](t)(got.Receipt(t.Context())), test.want)
 	}
 }
 

@@ -24,6 +24,7 @@ var raceCases = []testCase{
 	{name: "one opening, repeated concurrently", run: oneOpening, concurrent: true},
 	{name: "openings under crossing keys", run: crossingOpenings, concurrent: true},
 	{name: "one event, repeated concurrently", run: oneEvent, concurrent: true},
+	{name: "epochs and commits from elsewhere", run: epochsAndCommits, concurrent: true},
 }
 
 // together runs workers concurrently, distributed over several handles.
@@ -275,5 +276,42 @@ func oneEvent(t *testing.T, w *world) {
 	})
 	if events := must[[]*ledger.StoredEvent](t)(w.Events(t.Context(), id, 0, 100)); len(events) != 1 {
 		t.Errorf("%d events were recorded, want 1", len(events))
+	}
+}
+
+// epochsAndCommits: while this handle writes all the time, an epoch that was taken before a commit of
+// another handle is never seen again after it.
+func epochsAndCommits(t *testing.T, w *world) {
+	m := w.join(t)
+	other := w.open(t)
+	stop, writing := make(chan struct{}), new(errgroup.Group)
+	writing.Go(func() error {
+		for {
+			select {
+			case <-stop:
+				return nil
+			default:
+			}
+			if err := w.addKey(context.WithoutCancel(t.Context()), w.Store, w.newKey(m.org.ID)); err != nil {
+				return err
+			}
+		}
+	})
+	for range 50 {
+		before := w.Epoch()
+		if err := w.addKey(t.Context(), other, w.newKey(m.org.ID)); err != nil {
+			t.Errorf("add a key: %v", err)
+			break
+		}
+		for range 20 {
+			if now := w.Epoch(); now != 0 && now == before {
+				t.Errorf("epoch %d goes on after another handle has committed", now)
+			}
+			runtime.Gosched()
+		}
+	}
+	close(stop)
+	if err := writing.Wait(); err != nil {
+		t.Error(err)
 	}
 }
