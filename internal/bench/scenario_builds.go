@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -64,7 +65,7 @@ func figuresOfBuild(load, program string, costs [][]float64, build int) []Figure
 		own = append(own, round[build])
 		ratios = append(ratios, quotient(round[build], round[0]))
 	}
-	name := load + ", " + program
+	name := load + ", " + filepath.Base(program)
 	figures := []Figure{{What: name, Value: median(own) / float64(time.Microsecond), Unit: "µs of CPU"}}
 	if build > 0 {
 		low, high := medianInterval(ratios)

@@ -63,10 +63,13 @@ func (t Time) AppendTo(dst []byte) []byte {
 	dst = append(appendTwoDigits(dst, minute), ':')
 	dst = append(appendTwoDigits(dst, second), '.')
 	milliseconds := std.Nanosecond() / int(time.Millisecond)
-	return append(appendTwoDigits(append(dst, byte('0'+milliseconds/100)), milliseconds%100), 'Z')
+	dst = append(dst, digits[milliseconds/100])
+	return append(appendTwoDigits(dst, milliseconds%100), 'Z')
 }
 
-func appendTwoDigits(dst []byte, n int) []byte { return append(dst, byte('0'+n/10), byte('0'+n%10)) }
+const digits = "0123456789"
+
+func appendTwoDigits(dst []byte, n int) []byte { return append(dst, digits[n/10], digits[n%10]) }
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
 

@@ -156,6 +156,8 @@ func TestAProvenReceiptNeedsAToken(t *testing.T) {
 
 // A service that has proven a receipt says the same about it as one that knows nothing, whatever
 // column of whatever row was changed since, and after it was changed back.
+//
+//countersign:race
 func TestWhatIsProvenEndsWithAnyEdit(t *testing.T) {
 	t.Parallel()
 	db := testdb.SQLite(t)

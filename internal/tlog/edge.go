@@ -43,7 +43,10 @@ func LoadEdge(size int64, root Hash, read TileReader) (*Edge, error) {
 	if err != nil || found != root {
 		return nil, errors.Join(ErrInconsistent, err)
 	}
-	return e, e.findComplete()
+	if err := e.findComplete(); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // findComplete computes the hashes of the complete subtrees from the tiles.

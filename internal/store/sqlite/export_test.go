@@ -28,7 +28,7 @@ func (s *Store) Explain(ctx context.Context, query string, args ...any) ([]strin
 
 // PageSize returns the size of the file's pages and of the frames that the checkpoints count, in bytes.
 func (s *Store) PageSize(ctx context.Context) (page, frame int64, err error) {
-	page, err = readOne(ctx, s, "PRAGMA page_size", nil, func(r row) (page int64, err error) { return page, r.Scan(&page) })
+	err = s.read(ctx, "PRAGMA page_size", nil, func(r row) error { return r.Scan(&page) })
 	return page, s.checkpoints.frameSize, err
 }
 
