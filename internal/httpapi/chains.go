@@ -141,7 +141,7 @@ func completeChain(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, appendChain(make([]byte, 0, 4096), &completed.ChainView, completed.Receipt))
+	return x.answerWith(http.StatusOK, func(dst []byte) []byte { return appendChain(dst, &completed.ChainView, completed.Receipt) })
 }
 
 func resumeChain(x *exchange) error {

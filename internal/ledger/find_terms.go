@@ -1,7 +1,5 @@
 package ledger
 
-import "encoding/binary"
-
 // Term is a key of the search index: a hash of a list, an organization and a value. A collision of
 // hashes only costs looking at a record that does not match.
 type Term int64
@@ -26,33 +24,42 @@ const (
 	termDecision = 'd'
 )
 
-// term hashes with FNV-1a. Each text is preceded by its length, so that different values have
-// different input.
-func (l SearchList) term(org OrgID, kind byte, texts ...string) Term {
-	const offset, prime = 14695981039346656037, 1099511628211
-	h := uint64(offset)
-	add := func(b byte) { h = (h ^ uint64(b)) * prime }
-	add(byte(l))
-	add(kind)
-	for _, b := range org.UUID {
-		add(b)
+// termHash is the state of FNV-1a.
+type termHash uint64
+
+func (h termHash) add(b byte) termHash {
+	const prime = 1099511628211
+	return (h ^ termHash(b)) * prime
+}
+
+// text adds a text and its length, so that different values have different input.
+func (h termHash) text(text string) termHash {
+	size := uint32(len(text)) //nolint:gosec // texts of requests are much shorter
+	h = h.add(byte(size >> 24)).add(byte(size >> 16)).add(byte(size >> 8)).add(byte(size))
+	for i := range len(text) {
+		h = h.add(text[i])
 	}
-	var size [4]byte
+	return h
+}
+
+func (l SearchList) term(org OrgID, kind byte, texts ...string) Term {
+	const offset = 14695981039346656037
+	h := termHash(offset).add(byte(l)).add(kind)
+	for _, b := range org.UUID {
+		h = h.add(b)
+	}
 	for _, text := range texts {
-		binary.BigEndian.PutUint32(size[:], uint32(len(text))) //nolint:gosec // texts of requests are much shorter
-		for _, b := range size {
-			add(b)
-		}
-		for i := range len(text) {
-			add(text[i])
-		}
+		h = h.text(text)
 	}
 	return Term(h) //nolint:gosec // the same 64 bits
 }
 
+// fewTerms is about how many terms most records have.
+const fewTerms = 12
+
 // ChainTerms returns the terms of a chain's name and metadata.
 func (l SearchList) ChainTerms(c *Chain) []Term {
-	var terms []Term
+	terms := make([]Term, 0, fewTerms)
 	for _, word := range words(c.Name) {
 		terms = append(terms, l.term(c.Org, termWord, word))
 	}

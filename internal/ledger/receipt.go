@@ -53,7 +53,19 @@ type Receipt struct {
 // ReceiptNumber returns the label for people. The sequence never resets. The year is when the
 // receipt was made.
 func ReceiptNumber(generatedAt Time, sequence int64) string {
-	return fmt.Sprintf("%s-%04d-%05d", NumberPrefix, generatedAt.Year(), sequence)
+	label := append(make([]byte, 0, 32), NumberPrefix+"-"...)
+	label = append(appendPadded(label, int64(generatedAt.Year()), 4), '-')
+	return string(appendPadded(label, sequence, 5))
+}
+
+// appendPadded appends a number, with zeros before it up to a width.
+func appendPadded(dst []byte, n int64, width int) []byte {
+	var buffer [20]byte
+	number := strconv.AppendInt(buffer[:0], n, 10)
+	for range width - len(number) {
+		dst = append(dst, '0')
+	}
+	return append(dst, number...)
 }
 
 // ParseReceiptNumber returns the sequence in the result of ReceiptNumber.
