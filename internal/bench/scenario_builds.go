@@ -51,7 +51,7 @@ func measureBuilds(ctx context.Context, b *bench) (*Scenario, error) {
 
 const (
 	slicedEvents      = 1024
-	slicedCompletions = 128
+	slicedCompletions = 640
 	slicedDuration    = 100 * time.Millisecond // roughly how long either takes
 )
 
