@@ -39,13 +39,13 @@ type Store struct {
 	orgs  *cache.Cache[*ledger.Organization, [32]byte]  // records that were found authentic, and the hash of their controls in the log
 	logs  logs
 
-	anchors atomic.Int64 // how often anchors were written through this store
+	turns atomic.Int64 // how often anchors or findings were written through this store
 }
 
-// Epoch is a time in which nobody else wrote to the database, and this process wrote no anchor. The
-// rest of what it writes leaves a sealed chain, its receipt and its links to both neighbours as they
-// are. So what was found about them in an epoch holds to its end.
-type Epoch struct{ commits, anchors int64 }
+// Epoch is a time in which nobody else wrote to the database, and this process wrote no anchor and
+// found no tampering. The rest of what it writes leaves a sealed chain, its receipt and its links to
+// both neighbours as they are. So what was found about them in an epoch holds to its end.
+type Epoch struct{ commits, turns int64 }
 
 // Known reports whether the store could tell. Two unknown epochs are not the same.
 func (e Epoch) Known() bool { return e.commits != 0 }
@@ -53,8 +53,8 @@ func (e Epoch) Known() bool { return e.commits != 0 }
 // Epoch returns the current epoch. It must be called before the rows are read about which it is to
 // tell something.
 func (s *Store) Epoch() Epoch {
-	anchors := s.anchors.Load()
-	return Epoch{s.port.Epoch(), anchors}
+	turns := s.turns.Load()
+	return Epoch{s.port.Epoch(), turns}
 }
 
 // Sizes of the caches of rows that were found authentic, in bytes.
@@ -119,8 +119,8 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 		}
 		return changes, s.sealAll(changes)
 	})
-	if changes != nil && len(changes.Anchors) > 0 {
-		s.anchors.Add(1) // whatever became of the commit
+	if changes != nil && len(changes.Anchors)+len(changes.Findings) > 0 {
+		s.turns.Add(1) // whatever became of the commit
 	}
 	if err == nil && changes != nil {
 		s.committed(changes)

@@ -151,6 +151,6 @@ func (s *Store) PutAnchor(ctx context.Context, anchor *store.AnchorRecord) error
 		return errNoKeys
 	}
 	s.sealAnchor(anchor)
-	defer s.anchors.Add(1) // whatever becomes of the commit
+	defer s.turns.Add(1) // whatever becomes of the commit
 	return s.port.PutAnchor(ctx, anchor)
 }

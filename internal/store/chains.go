@@ -36,8 +36,8 @@ type Reader interface {
 	// through a large ledger. They are valid only during the visit.
 	ScanBodies(ctx context.Context, org ledger.OrgID, from, to int64, visit func(body []byte) error) error
 	Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error)
-	// Epoch is Loaded.Epoch at this moment. It is also 0 if the store cannot tell without
-	// waiting for a commit.
+	// Epoch is Loaded.Epoch at this moment. It is also 0 during a transaction of this
+	// process, because it does not wait for its end.
 	Epoch() int64
 	// ScanChains visits an organization's chains by id, for an audit. A chain that
 	// has lost its state is visited without one. A state that has lost its chain is

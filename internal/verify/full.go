@@ -42,7 +42,10 @@ const (
 	verdictBytes = 400
 	// maxProven bounds the receipts that were proven in an epoch, in bytes.
 	maxProven   = 8 << 20
-	provenBytes = 50
+	provenBytes = 60
+	// unreadFor bounds how long rows count as what was read of them. Not everything that changes a
+	// file tells SQLite.
+	unreadFor = time.Minute
 )
 
 // ErrBusy says that an unauthenticated check was not made because too many others are running.
@@ -56,14 +59,14 @@ type fullChecks struct {
 	verdicts *cache.Cache[ledger.ReceiptID, *chainVerdict]
 	sound    *cache.Cache[ledger.ReceiptID, soundChain]
 	links    *cache.Cache[ledger.ReceiptID, *headLinks]
-	proven   *cache.Cache[ledger.ReceiptID, evidence.Epoch] // see Receipts.Proven
+	proven   *cache.Cache[ledger.ReceiptID, lastRead] // see Receipts.Proven
 }
 
 func newFullChecks() fullChecks {
 	return fullChecks{
 		make(chan struct{}, maxParallel), cache.New[ledger.ReceiptID, *chainVerdict](maxVerdicts),
 		cache.New[ledger.ReceiptID, soundChain](maxSoundChains), cache.New[ledger.ReceiptID, *headLinks](maxHeadLinks),
-		cache.New[ledger.ReceiptID, evidence.Epoch](maxProven),
+		cache.New[ledger.ReceiptID, lastRead](maxProven),
 	}
 }
 
@@ -74,10 +77,21 @@ type chainVerdict struct {
 	at     ledger.Time // when the chain was checked
 	made   ledger.Time // when this verdict was made; later than at if it repeats a stored check
 	full   bool        // the events and approvals were checked
-	epoch  evidence.Epoch
-	large  bool // the chain is too large for a bounded check
-	old    bool // it was not made again, because too many other checks are running
-	again  bool // it repeats a check that was made before, and says nothing about what is stored now
+	read   lastRead    // when the rows were
+	large  bool        // the chain is too large for a bounded check
+	old    bool        // it was not made again, because too many other checks are running
+	again  bool        // it repeats a check that was made before, and says nothing about what is stored now
+}
+
+// lastRead is when rows were read that were found in order.
+type lastRead struct {
+	epoch evidence.Epoch
+	at    ledger.Time
+}
+
+// holds reports whether the rows are still the same, so that they need not be read.
+func (l lastRead) holds(epoch evidence.Epoch, now ledger.Time) bool {
+	return epoch.Known() && l.epoch == epoch && l.at <= now && now < l.at.Add(unreadFor)
 }
 
 func (v *chainVerdict) madeAt() ledger.Time { return v.made }
@@ -232,12 +246,12 @@ func (r *Receipts) failedSince(ctx context.Context, receipt *store.PlacedReceipt
 // checkChain checks the chain and its events against what the receipt attests.
 func (r *Receipts) checkChain(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, bounded bool) (*chainVerdict, error) {
 	now := r.now()
-	verdict := &chainVerdict{hash: in.Hash, at: now, made: now, full: true, epoch: r.store.Epoch()}
+	verdict := &chainVerdict{hash: in.Hash, at: now, made: now, full: true, read: lastRead{r.store.Epoch(), now}}
 	a := &chainAudit{reader: r.reader, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
 	sealed := &sealedChain{
 		receipt: receipt.ID, chain: receipt.Chain, attested: in.Attested, sequence: receipt.Sequence, hash: in.Hash,
 	}
-	if bounded && r.knownSound(ctx, a, sealed, verdict.epoch) {
+	if bounded && r.knownSound(ctx, a, sealed, &verdict.read) {
 		verdict.checks = chainChecks(nil)
 		return verdict, nil
 	}
@@ -250,28 +264,29 @@ func (r *Receipts) checkChain(ctx context.Context, receipt *store.PlacedReceipt,
 		return nil, err
 	}
 	if bounded && found == nil {
-		r.full.sound.Put(receipt.ID, soundChain{receipt: in.Hash, rows: size.rows.sum(), epoch: verdict.epoch}, soundChainBytes)
+		r.full.sound.Put(receipt.ID, soundChain{receipt: in.Hash, rows: size.rows.sum(), read: verdict.read}, soundChainBytes)
 	}
 	verdict.checks = chainChecks(found)
 	return verdict, nil
 }
 
 // knownSound reports whether every row behind a receipt is byte for byte what was found sound
-// before. If not, a whole check says why. In the epoch in which they were found sound, nothing needs
-// to be read.
-func (r *Receipts) knownSound(ctx context.Context, a *chainAudit, sealed *sealedChain, epoch evidence.Epoch) bool {
+// before. If not, a whole check says why. It reads nothing while the last reading holds, and then
+// sets read to that one.
+func (r *Receipts) knownSound(ctx context.Context, a *chainAudit, sealed *sealedChain, read *lastRead) bool {
 	known, ok := r.full.sound.Get(sealed.receipt)
 	if !ok || known.receipt != sealed.hash {
 		return false
 	}
-	if epoch.Known() && known.epoch == epoch {
+	if known.read.holds(read.epoch, read.at) {
+		*read = known.read
 		return true
 	}
 	size := &extent{bounded: true, rows: newRowHash()}
 	if a.hashRows(ctx, sealed, size) != nil || size.rows.sum() != known.rows {
 		return false
 	}
-	known.epoch = epoch
+	known.read = *read
 	r.full.sound.Put(sealed.receipt, known, soundChainBytes)
 	return true
 }
@@ -279,10 +294,7 @@ func (r *Receipts) knownSound(ctx context.Context, a *chainAudit, sealed *sealed
 // Proven returns the result for a receipt that Prove has found to be in order in this epoch: then it
 // still is, and nothing need be read. It returns nil if that is not known.
 func (r *Receipts) Proven(id ledger.ReceiptID, epoch evidence.Epoch) *ledger.Verification {
-	if !epoch.Known() {
-		return nil
-	}
-	if found, ok := r.full.proven.Get(id); !ok || found != epoch {
+	if read, ok := r.full.proven.Get(id); !ok || !read.holds(epoch, r.now()) {
 		return nil
 	}
 	v := r.newVerification(ledger.ArtifactReceipt, id.UUID)
@@ -300,6 +312,13 @@ var provenChecks = func() []ledger.CheckResult {
 	return append(v.checks, chainChecks(nil)...)
 }()
 
+// forget has everything behind a receipt read again that failed a check: if it was changed without
+// SQLite, its epoch goes on.
+func (f *fullChecks) forget(id ledger.ReceiptID) {
+	f.proven.Drop(id)
+	f.sound.Drop(id)
+}
+
 // Prove verifies a receipt for an outsider. The epoch must have been taken before the receipt was
 // read.
 func (r *Receipts) Prove(ctx context.Context, receipt *store.PlacedReceipt, epoch evidence.Epoch) (*ledger.Verification, error) {
@@ -308,8 +327,8 @@ func (r *Receipts) Prove(ctx context.Context, receipt *store.PlacedReceipt, epoc
 		return nil, err
 	}
 	// A receipt without a successor will get one, and an anchored one has anchors to be judged.
-	if inOrder := slices.Equal(v.Checks, provenChecks); inOrder && epoch.Known() && chain.epoch == epoch && !receipt.Anchored {
-		r.full.proven.Put(receipt.ID, epoch, provenBytes)
+	if inOrder := slices.Equal(v.Checks, provenChecks); inOrder && chain.read.holds(epoch, r.now()) && !receipt.Anchored {
+		r.full.proven.Put(receipt.ID, chain.read, provenBytes)
 	}
 	return v, nil
 }

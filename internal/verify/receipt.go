@@ -97,7 +97,11 @@ func (v *verification) run(ctx context.Context) error {
 	v.previousLink()
 	v.head(&in)
 	v.nextLink(&in)
-	return v.events(ctx, &in)
+	err := v.events(ctx, &in)
+	if firstFailure(v.checks) != nil {
+		v.receipts.full.forget(v.receipt.ID)
+	}
+	return err
 }
 
 // receiptChecked are the checks of a receipt before those of its chain, in the order in which run makes

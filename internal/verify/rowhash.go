@@ -8,18 +8,17 @@ import (
 	"encoding/binary"
 	"sync"
 
-	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
 // soundChain is a chain that was found sound behind a receipt, identified by a hash over every row
-// that was read. Identical rows are sound again: they are read and hashed in each epoch, but decoded
-// and authenticated only once.
+// that was read. Identical rows are sound again: they are read and hashed from time to time, but
+// decoded and authenticated only once.
 type soundChain struct {
 	receipt [32]byte // the hash of the receipt
 	rows    [rowHashSize]byte
-	epoch   evidence.Epoch // in which the rows were last read
+	read    lastRead
 }
 
 const (

@@ -18,6 +18,19 @@ func (s *Store) IdleReaders() int {
 	return len(s.readers.idle)
 }
 
+// LeaveOpen gives a reading connection back with its transaction open.
+func (s *Store) LeaveOpen(ctx context.Context) error {
+	conn, err := s.readers.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.readers.release(conn)
+	if err := conn.exec("BEGIN"); err != nil {
+		return err
+	}
+	return conn.exec("SELECT count(*) FROM organizations")
+}
+
 // Explain returns the steps of SQLite's plan for a query.
 func (s *Store) Explain(ctx context.Context, query string, args ...any) ([]string, error) {
 	return readAll(ctx, s, "EXPLAIN QUERY PLAN "+query, args, func(r row) (step string, err error) {

@@ -70,10 +70,16 @@ func (r *readers) take() (*connection, error) {
 	return conn, nil
 }
 
+// release gives a connection back. One whose transaction could not be ended is closed: it would
+// read an old state of the file for ever.
 func (r *readers) release(conn *connection) {
-	r.mu.Lock()
-	r.idle = append(r.idle, conn)
-	r.mu.Unlock()
+	if conn.ended() {
+		r.mu.Lock()
+		r.idle = append(r.idle, conn)
+		r.mu.Unlock()
+	} else {
+		_ = conn.close() // it was only read with
+	}
 	<-r.slots
 }
 

@@ -57,3 +57,22 @@ func TestReadAfterClose(t *testing.T) {
 		t.Errorf("a read of a closed store: %v, want %v", err, store.ErrUnavailable)
 	}
 }
+
+// A connection whose transaction was left open would read an old state of the file. It is not used
+// again.
+func TestAReaderWithAnOpenTransactionIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.LeaveOpen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if idle := s.IdleReaders(); idle != 0 {
+		t.Errorf("%d connections with an open transaction wait to be used", idle)
+	}
+	if _, err := s.NamedReceipt(t.Context(), ledger.ReceiptID{}); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a read after that: %v", err)
+	}
+}

@@ -17,7 +17,6 @@ import (
 	"net/url"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -39,9 +38,8 @@ type Store struct {
 	// maxSnapshot is how long a scan keeps one snapshot of the file. Tests shorten it.
 	maxSnapshot time.Duration
 
-	mu     sync.Mutex   // held for the length of a write transaction; guards writer and cache
-	locked atomic.Int64 // the epoch while a transaction excludes commits of others, else 0
-	writer *connection  // nil once closed
+	mu     sync.Mutex  // held for the length of a write transaction; guards writer and cache
+	writer *connection // nil once closed
 	cache  *recordCache
 
 	orgs        *cache.Cache[ledger.OrgID, storedOrg]

@@ -18,7 +18,6 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 		if err := s.cache.validate(tx.connection); err != nil {
 			return err
 		}
-		s.locked.Store(s.cache.epoch)
 		tx.cache = s.cache
 		var err error
 		if tx.loaded, err = tx.load(needs); err != nil {
@@ -68,7 +67,6 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 		return classify(err)
 	}
 	defer tx.rollback()
-	defer s.locked.Store(0) // before the transaction ends
 	if err := body(tx); err != nil {
 		var own callerError
 		if errors.As(err, &own) {
@@ -79,7 +77,6 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
-	s.locked.Store(0)
 	if err := tx.commit(); err != nil {
 		s.cache.clear()
 		return err
@@ -92,12 +89,12 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	return nil
 }
 
-// Epoch implements store.Reader. Between two write transactions it asks SQLite. During one, nobody
-// else can commit, and what the transaction has found out still holds. It does not wait for a
-// commit.
+// Epoch implements store.Reader. It asks SQLite between two write transactions, and does not wait for
+// one. What a transaction has found out would not do: after some errors SQLite ends it by itself,
+// and others can commit before its end is noticed.
 func (s *Store) Epoch() int64 {
 	if !s.mu.TryLock() {
-		return s.locked.Load()
+		return 0
 	}
 	defer s.mu.Unlock()
 	if s.writer == nil || s.cache.validate(s.writer) != nil {
