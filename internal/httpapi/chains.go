@@ -141,7 +141,7 @@ func completeChain(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answerWith(http.StatusOK, func(dst []byte) []byte { return appendChain(dst, &completed.ChainView, completed.Receipt) })
+	return answerBuffered(x, http.StatusOK, func(dst []byte) []byte { return appendChain(dst, &completed.ChainView, completed.Receipt) })
 }
 
 func resumeChain(x *exchange) error {

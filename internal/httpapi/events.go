@@ -22,7 +22,7 @@ func recordEvent(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answerWith(http.StatusOK, func(dst []byte) []byte { return appendDecision(dst, recorded) })
+	return answerBuffered(x, http.StatusOK, func(dst []byte) []byte { return appendDecision(dst, recorded) })
 }
 
 // reportEvents records what a client decided by itself. An event that could not be recorded has an

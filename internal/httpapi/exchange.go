@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"countersign/internal/canon"
@@ -375,24 +374,6 @@ func unreadable(err error) error {
 func (x *exchange) answer(status int, body []byte) error {
 	x.write(status, "application/json", body)
 	return nil
-}
-
-// answers are buffers of frequent responses.
-var answers = sync.Pool{New: func() any { return new(make([]byte, 0, 4<<10)) }}
-
-// maxPooledAnswer bounds the buffers that are kept, in bytes.
-const maxPooledAnswer = 16 << 10
-
-// answerWith is answer, with a buffer that is used again.
-func (x *exchange) answerWith(status int, build func(dst []byte) []byte) error {
-	buffer := answers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put into it
-	body := build((*buffer)[:0])
-	err := x.answer(status, body)
-	if cap(body) <= maxPooledAnswer {
-		*buffer = body
-		answers.Put(buffer)
-	}
-	return err
 }
 
 // noContent answers 204.
