@@ -101,7 +101,11 @@ func (b *bench) roundOfBuilds(ctx context.Context, number int) (_ map[string][]f
 	}
 	round := make(map[string][]float64)
 	count := max(1, int(b.Duration/slicedDuration))
-	if round[slicedLoads[0]], err = takeSlices(ctx, builds, count, slicedEvents); err != nil {
+	events := slicedEvents
+	if b.Duration < slicedDuration {
+		events = max(1, int(slicedEvents*b.Duration/slicedDuration))
+	}
+	if round[slicedLoads[0]], err = takeSlices(ctx, builds, count, events); err != nil {
 		return nil, err
 	}
 	for _, build := range builds {

@@ -214,7 +214,7 @@ func TestWhatIsProvenEndsWithAnyEdit(t *testing.T) {
 			for i, column := range r.columns {
 				others := mutations(r.values[i], nil)
 				names := slices.Sorted(maps.Keys(others))
-				for turn := range min(nightly.Count(4, len(names)), len(names)) {
+				for turn := range min(nightly.Count(2, len(names)), len(names)) {
 					name := names[(edits+turn)%len(names)]
 					for range 2 { // the second time it is proven
 						l.expire()
