@@ -222,7 +222,8 @@ func (c *Client) refused(response *http.Response, data []byte) error {
 		})
 	}
 	problem.Status = response.StatusCode
-	if problem.Code == fault.CodeNotFound { // an id on the command line names nothing
+	switch problem.Code {
+	case fault.CodeNotFound, fault.CodeInvalid: // a word on the command line names nothing, or is none
 		return Inconclusive(&problem)
 	}
 	return &problem

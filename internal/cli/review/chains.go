@@ -21,7 +21,7 @@ type ChainsCommands struct {
 type chainsListCommand struct {
 	listFlags
 	decidedFlags
-	Status      string `help:"Only chains with this status." placeholder:"STATUS" env:"-"`
+	Status      string `help:"Only chains with this status: active, auto_paused, completed or failed." placeholder:"STATUS" env:"-"`
 	Environment string `help:"Only chains of this environment." placeholder:"NAME" env:"-"`
 	External    string `name:"external-id" help:"Only chains with this external identifier." placeholder:"ID" env:"-"`
 }
