@@ -229,6 +229,7 @@ func TestBrowserShowsWhatWasRefused(t *testing.T) {
 	send := func(path, form, says string) {
 		t.Helper()
 		b.follow(t, chromedp.Click(chromedp.CSS(form)), path)
+		b.do(t, chromedp.WaitReady(chromedp.CSS("[autofocus]:focus"))) // browsers focus some time after the page is loaded
 		seen := `(() => { const at = document.activeElement, box = at.getBoundingClientRect(); return box.top >= 0 && box.bottom <= innerHeight ? at.innerText : "out of sight" })()`
 		if got := ask[string](t, b, seen); !strings.Contains(got, says) {
 			t.Errorf("after %s the reader sees %q, want %q", path, got, says)
