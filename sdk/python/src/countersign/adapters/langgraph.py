@@ -129,12 +129,14 @@ class GraphGovernance(Governance):
 
     def is_paused(self, runnable: Any, config: Any) -> bool:
         graph = self._graph or runnable
-        return _is_resumable(graph, config) and bool(graph.get_state(_newest(graph, config)).next)
+        return _is_resumable(graph, config) and _is_unfinished(
+            graph.get_state(_newest(graph, config))
+        )
 
     async def is_paused_async(self, runnable: Any, config: Any) -> bool:
         graph = self._graph or runnable
-        return _is_resumable(graph, config) and bool(
-            (await graph.aget_state(_newest(graph, config))).next
+        return _is_resumable(graph, config) and _is_unfinished(
+            await graph.aget_state(_newest(graph, config))
         )
 
     def is_pause(self, error: Exception) -> bool:
@@ -180,11 +182,16 @@ def _newest(graph: Any, config: Any) -> RunnableConfig:
     return {"configurable": kept}
 
 
+def _is_unfinished(snapshot: Any) -> bool:
+    """LangGraph 1.0 names no next node after a node has asked its second question."""
+    return bool(snapshot.next or snapshot.interrupts)
+
+
 def _earlier(snapshot: Any) -> SavedChain | None:
     """The chain of an unfinished run."""
     kept = snapshot.metadata or {}
     key = kept.get(_KEY)
-    if not snapshot.next or not isinstance(key, str):
+    if not _is_unfinished(snapshot) or not isinstance(key, str):
         return None
     try:
         opened = json.loads(kept.get(_CHAIN) or "{}")
