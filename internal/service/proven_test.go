@@ -208,7 +208,7 @@ func TestWhatIsProvenEndsWithAnyEdit(t *testing.T) {
 	pristine := db.Path + ".pristine"
 	done(t, l.store.Backup(t.Context(), pristine))
 	done(t, sc.exec("ATTACH DATABASE ? AS pristine", pristine))
-	found, edits := 0, 0
+	found, edits, proven := 0, 0, 0
 	for _, table := range []string{"receipts", "heads", "chains", "chain_states", "events", "addenda", "approvals", "tokens", "organizations"} {
 		for _, r := range sc.rowsOf(table) {
 			for i, column := range r.columns {
@@ -218,8 +218,12 @@ func TestWhatIsProvenEndsWithAnyEdit(t *testing.T) {
 					name := names[(edits+turn)%len(names)]
 					for range 2 { // the second time it is proven
 						l.expire()
-						if overall, _ := l.check(l.Service); overall != string(ledger.Verified) {
+						overall, reads := l.check(l.Service)
+						if overall != string(ledger.Verified) {
 							t.Fatalf("before the edit it is %s", overall)
+						}
+						if reads == 0 {
+							proven++
 						}
 					}
 					if sc.set(&r, column, others[name]) != nil {
@@ -242,5 +246,8 @@ func TestWhatIsProvenEndsWithAnyEdit(t *testing.T) {
 	}
 	if t.Logf("%d of %d edits end the verdict", found, edits); found < edits/4 || edits < 200 {
 		t.Errorf("only %d of %d edits end it", found, edits)
+	}
+	if proven < edits*3/4 {
+		t.Errorf("only %d of %d times it was proven before the edit", proven, edits)
 	}
 }
