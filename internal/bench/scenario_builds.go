@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -72,14 +70,6 @@ func figuresOfBuild(load, program string, costs [][]float64, build int) []Figure
 		figures = append(figures, Figure{What: name, Value: median(ratios), Unit: fmt.Sprintf("times the first build's (%.3f to %.3f)", low, high)})
 	}
 	return figures
-}
-
-// medianInterval is the 95 % confidence interval of a median, by the ranks of the samples.
-func medianInterval(samples []float64) (low, high float64) {
-	sorted := slices.Sorted(slices.Values(samples))
-	count := float64(len(sorted))
-	rank := max(0, int(math.Floor((count-1.96*math.Sqrt(count))/2)))
-	return sorted[rank], sorted[len(sorted)-1-rank]
 }
 
 // roundOfBuilds measures every build once, on new servers with new stores: how a process happens

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,14 @@ func medianOf[T any](all []T, value func(T) float64) float64 {
 		values = append(values, value(one))
 	}
 	return median(values)
+}
+
+// medianInterval is the 95 % confidence interval of a median, by the ranks of the samples.
+func medianInterval(samples []float64) (low, high float64) {
+	sorted := slices.Sorted(slices.Values(samples))
+	count := float64(len(sorted))
+	rank := max(0, int(math.Floor((count-1.96*math.Sqrt(count))/2)))
+	return sorted[rank], sorted[len(sorted)-1-rank]
 }
 
 // percentile is the smallest sample that p percent of all do not exceed. The
